@@ -1,0 +1,48 @@
+# One door: `make demo` shows the product, `make test` proves it, `make check` is what CI runs.
+VENV   ?= .venv
+PYTHON ?= python3
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+export TOKENIZERS_PARALLELISM := false
+
+.PHONY: demo test slow gpu check format lint types floors fix help
+
+help:  ## list the targets
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	touch $(STAMP)
+
+demo: $(STAMP)  ## pretrain a small cosFormer on the embedded corpus: table, plot, saved model
+	$(BIN)/accelerate launch --num_processes 1 --num_machines 1 --mixed_precision no --dynamo_backend no --cpu recipes/mlm.py
+
+test: $(STAMP)  ## the default tests, under five minutes on two cores
+	$(BIN)/python -m pytest -n 2
+
+slow: $(STAMP)  ## the slow tests
+	$(BIN)/python -m pytest -n 2 -m slow
+
+gpu: $(STAMP)  ## the tests that need a GPU
+	$(BIN)/python -m pytest -m gpu
+
+format: $(STAMP)  ## is the code formatted?
+	$(BIN)/ruff format --check .
+
+lint: $(STAMP)  ## ruff and spelling
+	$(BIN)/ruff check .
+	$(BIN)/codespell
+
+types: $(STAMP)  ## static types
+	$(BIN)/basedpyright
+
+floors: $(STAMP)  ## no floor imports the one above it
+	$(BIN)/lint-imports
+
+check: format lint types floors test  ## format, lint, types, floors, tests
+
+fix: $(STAMP)  ## format and repair what a tool can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
