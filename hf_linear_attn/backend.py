@@ -1,0 +1,72 @@
+"""Which implementation runs an op: PyTorch everywhere, Triton kernels where they exist.
+
+An explicit choice (argument, `use_backend`, environment variable) is honoured or refused; only the
+automatic choice may fall back.
+"""
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+BACKENDS = ("torch", "triton")
+ENVIRONMENT_VARIABLE = "HF_LINEAR_ATTN_BACKEND"
+
+logger = logging.getLogger(__name__)
+
+_chosen: ContextVar[str | None] = ContextVar("hf_linear_attn_backend", default=None)
+_logged: set[tuple[str, str]] = set()
+
+
+def _check_name(name: str, where: str) -> str:
+    if name not in BACKENDS:
+        raise ValueError(f"{where} is {name!r}; accepted: {', '.join(map(repr, BACKENDS))}.")
+    return name
+
+
+@contextmanager
+def use_backend(name: str) -> Iterator[None]:
+    """Run everything inside the `with` block on one backend.
+
+    Args:
+        name: "torch" or "triton".
+
+    Raises:
+        ValueError: the name is unknown, or (at the first op) the backend cannot run here.
+    """
+    token = _chosen.set(_check_name(name, "backend"))
+    try:
+        yield
+    finally:
+        _chosen.reset(token)
+
+
+def resolve_backend(requested: str | None, device_type: str) -> str:
+    """The backend an op is to use: argument, `use_backend`, the environment, then "torch".
+
+    Args:
+        requested: the caller's explicit choice or None.
+        device_type: `tensor.device.type` of the inputs; named in the log line.
+
+    Raises:
+        ValueError: an unknown name, or a backend that cannot run here.
+    """
+    environment = os.environ.get(ENVIRONMENT_VARIABLE)
+    if requested is not None:
+        name = _check_name(requested, "backend")
+    elif (chosen := _chosen.get()) is not None:
+        name = chosen
+    elif environment:
+        name = _check_name(environment, ENVIRONMENT_VARIABLE)
+    else:
+        name = "torch"
+    if name == "triton":
+        raise ValueError(
+            "backend='triton' was asked for, but this release has no Triton kernels for this op. "
+            "Use backend='torch' (it runs on CPU and GPU), or leave the choice open."
+        )
+    if (name, device_type) not in _logged:
+        _logged.add((name, device_type))
+        logger.info("linear attention runs on backend %r, device %r", name, device_type)
+    return name

@@ -1,0 +1,49 @@
+"""Elementwise feature maps φ and their derivatives.
+
+They live beside the ops, and not with the mechanisms, because an op applies them chunk by chunk:
+a map of the whole sequence would cost a tensor of its own, forward and backward.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class FeatureMap(NamedTuple):
+    """An elementwise map φ and the product of a gradient with its derivative."""
+
+    forward: Callable[[Tensor], Tensor]
+    """x -> φ(x), differentiable by autograd"""
+    backward: Callable[[Tensor, Tensor, Tensor], Tensor]
+    """(∂L/∂φ(x), x, φ(x)) -> ∂L/∂x; may write into its first argument"""
+
+
+def _elu_plus_one(x: Tensor) -> Tensor:
+    # exp(x) on the negative side, not expm1(x) + 1, which is exactly 0 in fp32 from x = -17 on.
+    return torch.where(x > 0, x + 1, x.clamp_max(0).exp())
+
+
+FEATURE_MAPS: dict[str, FeatureMap] = {
+    # Features computed by the caller (learned or random maps).
+    "identity": FeatureMap(lambda x: x, lambda grad, x, y: grad),
+    # cosFormer (Qin et al. 2022). The derivative at 0 is 0, as in torch.relu.
+    "relu": FeatureMap(lambda x: x.clamp_min(0), lambda grad, x, y: grad.mul_(x > 0)),
+    # Linear Transformer (Katharopoulos et al. 2020, eq. 7). For x <= 0 the derivative is φ itself.
+    "elu_plus_one": FeatureMap(_elu_plus_one, lambda grad, x, y: grad.mul_(y.clamp_max(1))),
+}
+
+
+def get_feature_map(name: str) -> FeatureMap:
+    """The feature map of that name.
+
+    Raises:
+        ValueError: no such map.
+    """
+    try:
+        return FEATURE_MAPS[name]
+    except KeyError:
+        raise ValueError(
+            f"feature_map is {name!r}; accepted: {', '.join(map(repr, FEATURE_MAPS))}."
+        ) from None

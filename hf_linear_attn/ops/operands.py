@@ -1,0 +1,106 @@
+"""Queries, keys and values of a span of the sequence: cast, mapped, masked, re-weighted on demand.
+
+Letters of the shapes: B batch, G key/value heads, r query heads a key/value head, N query length,
+M key length, D head size, F features (D, or 2D with angles), E value columns, n tokens of a span.
+Matrix products run on (B·G, rows, columns); a span of queries has r·n rows, ordered head by head.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from hf_linear_attn.ops.feature_maps import FeatureMap
+
+
+@dataclass(frozen=True)
+class Span:
+    """Feature rows of one span. `raw` and `mapped` are kept for the derivative of the map."""
+
+    raw: Tensor
+    """the input in the accumulation dtype"""
+    mapped: Tensor
+    """φ(input), pads zero"""
+    flat: Tensor
+    """`mapped` as (B·G, rows, D)"""
+    wide: Tensor
+    """with angles: [φ cos, φ sin] as (B·G, rows, 2D); else `flat`"""
+
+
+class Rows:
+    """One side (queries or keys) of a linear attention.
+
+    Args:
+        x: (B, G, r, length, D); r = 1 for keys.
+        feature_map: the map φ.
+        angles: (B or 1, length) radians, or None.
+        mask: bool (B, length), True = real token, or None.
+        dtype: accumulation dtype.
+    """
+
+    def __init__(
+        self,
+        x: Tensor,
+        feature_map: FeatureMap,
+        angles: Tensor | None,
+        mask: Tensor | None,
+        dtype: torch.dtype,
+    ):
+        self.x, self.feature_map, self.dtype = x, feature_map, dtype
+        self.length = x.shape[3]
+        self.pads = None if mask is None else ~mask[:, None, None, :, None]
+        self.turn: tuple[Tensor, Tensor] | None = None
+        """cos and sin of the angles, (B or 1, 1, 1, length, 1)"""
+        if angles is not None:
+            angles = angles.to(dtype)[:, None, None, :, None]
+            self.turn = angles.cos(), angles.sin()
+
+    def _flatten(self, x: Tensor) -> Tensor:
+        return x.reshape(x.shape[0] * x.shape[1], -1, x.shape[-1])
+
+    def span(self, start: int, stop: int) -> Span:
+        """The features of tokens start..stop-1."""
+        raw = self.x[:, :, :, start:stop].to(self.dtype)
+        mapped = self.feature_map.forward(raw)
+        if self.pads is not None:
+            # Fill, not multiply: whatever stands at a pad (even NaN) must not get through.
+            mapped = mapped.masked_fill(self.pads[:, :, :, start:stop], 0)
+        flat = self._flatten(mapped)
+        if self.turn is None:
+            return Span(raw, mapped, flat, flat)
+        halves = [mapped * turn[:, :, :, start:stop] for turn in self.turn]
+        wide = self._flatten(torch.cat(halves, dim=-1))
+        return Span(raw, mapped, flat, wide)
+
+    def narrow(self, grad: Tensor, start: int, stop: int) -> Tensor:
+        """Gradient of `wide` -> gradient of `flat`, both (B·G, rows, ·)."""
+        if self.turn is None:
+            return grad
+        B, G, r, _, D = self.x.shape
+        halves = grad.view(B, G, r, stop - start, 2, D)
+        cos, sin = (turn[:, :, :, start:stop] for turn in self.turn)
+        return self._flatten(halves[..., 0, :] * cos + halves[..., 1, :] * sin)
+
+    def store_grad(self, grad: Tensor, span: Span, start: int, stop: int, out: Tensor) -> None:
+        """Gradient of `flat` -> gradient of the input, written into `out` (like `x`)."""
+        grad = self.feature_map.backward(grad.view(span.raw.shape), span.raw, span.mapped)
+        if self.pads is not None:
+            grad = grad.masked_fill(self.pads[:, :, :, start:stop], 0)
+        out[:, :, :, start:stop] = grad
+
+
+class Values:
+    """The value side: (B, G, M, Dv), and a column of ones where a normaliser is wanted."""
+
+    def __init__(self, v: Tensor, mask: Tensor | None, dtype: torch.dtype, ones: bool):
+        self.v, self.dtype, self.ones = v, dtype, ones
+        self.pads = None if mask is None else ~mask[:, None, :, None]
+
+    def span(self, start: int, stop: int) -> Tensor:
+        """Values of tokens start..stop-1 as (B·G, n, E)."""
+        v = self.v[:, :, start:stop].to(self.dtype)
+        if self.pads is not None:
+            v = v.masked_fill(self.pads[:, :, start:stop], 0)
+        if self.ones:
+            v = torch.cat((v, v.new_ones(*v.shape[:-1], 1)), dim=-1)
+        return v.reshape(-1, *v.shape[2:])

@@ -1,0 +1,100 @@
+"""The O(n²) float64 formula of every mechanism: explicit weights, masks and row sums.
+
+Each function takes float64 tensors, is differentiable by autograd, and knows nothing of the
+package. Shapes: q (B, H, N, D), k (B, G, M, D), v (B, G, M, Dv); H a multiple of G.
+"""
+
+import math
+
+import torch
+
+
+def allowed_pairs(n, m, *, key_mask=None, segments=None, causal=False):
+    """(B or 1, 1, n, m) bool: may query i look at key j?"""
+    pairs = torch.ones(1, 1, n, m, dtype=torch.bool)
+    if causal:
+        # Queries are the last n of m tokens.
+        pairs = pairs & (torch.arange(m) <= torch.arange(m - n, m)[:, None])
+    if key_mask is not None:
+        pairs = pairs & key_mask[:, None, None, :]
+    if segments is not None:
+        pairs = pairs & (segments[:, None, :, None] == segments[:, None, None, :])
+    return pairs
+
+
+def repeat_heads(x, heads):
+    return x.repeat_interleave(heads // x.shape[1], dim=1)
+
+
+def real_positions(n, *, key_mask=None, segments=None):
+    """Counted from the first real token of each document; a loop, so that nobody doubts it."""
+    if key_mask is None and segments is None:
+        return torch.arange(n)[None]
+    shape = key_mask.shape if key_mask is not None else segments.shape
+    positions = torch.zeros(shape, dtype=torch.long)
+    for b in range(shape[0]):
+        seen = {}
+        for i in range(n):
+            document = 0 if segments is None else int(segments[b, i])
+            if key_mask is None or key_mask[b, i]:
+                positions[b, i] = seen.get(document, 0)
+                seen[document] = seen.get(document, 0) + 1
+    return positions
+
+
+def softmax(q, k, v, *, causal, key_mask=None, segments=None, **_):
+    """A = softmax(QKᵀ/√d); a row that sees nothing is 0."""
+    k, v = repeat_heads(k, q.shape[1]), repeat_heads(v, q.shape[1])
+    pairs = allowed_pairs(
+        q.shape[2], k.shape[2], key_mask=key_mask, segments=segments, causal=causal
+    )
+    scores = (q @ k.mT / math.sqrt(q.shape[-1])).masked_fill(~pairs, -math.inf)
+    empty = ~pairs.any(-1, keepdim=True)
+    weights = torch.softmax(scores.masked_fill(empty, 0), dim=-1).masked_fill(empty, 0)
+    return weights @ v
+
+
+def _normalised(weights, v, eps):
+    total = weights.sum(-1, keepdim=True)
+    dead = total <= 0
+    out = weights @ v / total.masked_fill(dead, 1).clamp_min(eps)
+    return out.masked_fill(dead, 0)
+
+
+def linear_transformer(q, k, v, *, causal, key_mask=None, segments=None, eps=1e-6, **_):
+    """φ = elu + 1 (methods A.2)."""
+    k, v = repeat_heads(k, q.shape[1]), repeat_heads(v, q.shape[1])
+    phi = [torch.where(x > 0, x + 1, torch.exp(x)) for x in (q, k)]
+    pairs = allowed_pairs(
+        q.shape[2], k.shape[2], key_mask=key_mask, segments=segments, causal=causal
+    )
+    return _normalised(phi[0] @ phi[1].mT * pairs, v, eps)
+
+
+def cosformer(
+    q, k, v, *, causal, key_mask=None, segments=None, query_positions=None, key_positions=None,
+    horizon=16, eps=1e-6, reweighting=True, **_,
+):  # fmt: skip
+    """φ = ReLU, w_ij = φ(q_i)·φ(k_j) cos(π/2 (p_i − p_j)/M) (methods A.3)."""
+    k, v = repeat_heads(k, q.shape[1]), repeat_heads(v, q.shape[1])
+    pairs = allowed_pairs(
+        q.shape[2], k.shape[2], key_mask=key_mask, segments=segments, causal=causal
+    )
+    weights = torch.relu(q) @ torch.relu(k).mT * pairs
+    if query_positions is None:
+        query_positions = real_positions(q.shape[2], key_mask=key_mask, segments=segments)
+    if key_positions is None:
+        key_positions = query_positions
+    if reweighting:
+        if horizon == "length":
+            horizon = pairs.sum(-1, keepdim=True).clamp_min(1)
+        distance = (query_positions[:, None, :, None] - key_positions[:, None, None, :]).double()
+        weights = weights * torch.cos(math.pi / 2 * distance / horizon)
+    return _normalised(weights, v, eps)
+
+
+REFERENCES = {
+    "softmax": softmax,
+    "linear_transformer": linear_transformer,
+    "cosformer": cosformer,
+}
