@@ -1,0 +1,25 @@
+"""Attention mechanisms: one a file, all behind the promise of `Attention`."""
+
+from hf_linear_attn.attention.base import Attention
+from hf_linear_attn.attention.cosformer import CosformerAttention
+from hf_linear_attn.attention.kernelized import KernelizedAttention
+from hf_linear_attn.attention.linear_transformer import LinearTransformerAttention
+from hf_linear_attn.attention.registry import (
+    ATTENTION,
+    build_attention,
+    get_attention,
+    register_attention,
+)
+from hf_linear_attn.attention.softmax import SoftmaxAttention
+
+__all__ = [
+    "ATTENTION",
+    "Attention",
+    "CosformerAttention",
+    "KernelizedAttention",
+    "LinearTransformerAttention",
+    "SoftmaxAttention",
+    "build_attention",
+    "get_attention",
+    "register_attention",
+]

@@ -1,0 +1,79 @@
+"""Rotations of queries and keys by their positions: RoPE and LRPE.
+
+Pairs are half-split, Hugging Face's convention: coordinate t turns with t + d/2. Nothing is
+registered that positions determine; cosines are computed in fp32 in the forward pass.
+"""
+
+import torch
+from torch import Tensor, nn
+
+
+def _frequencies(head_dim: int, theta: float, device=None) -> Tensor:
+    exponent = torch.arange(0, head_dim, 2, dtype=torch.float32, device=device) / head_dim
+    return theta**-exponent
+
+
+def _turn(x: Tensor, positions: Tensor, frequencies: Tensor) -> Tensor:
+    """Rotate x (batch, heads, seq, head_dim) by positions (batch or 1, seq) × frequencies."""
+    dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
+    angles = positions[:, None, :, None].to(dtype) * frequencies.to(dtype)
+    cos, sin = angles.cos(), angles.sin()
+    first, second = x.to(dtype).chunk(2, dim=-1)
+    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1).to(x.dtype)
+
+
+def _check_head_dim(head_dim: int) -> None:
+    if head_dim % 2:
+        raise ValueError(f"a rotation needs an even head_dim; got {head_dim}.")
+
+
+class RotaryEmbedding(nn.Module):
+    """RoPE (Su et al. 2021, RoFormer): R(p) turns pair t by p·θ^(−2t/d).
+
+    Args:
+        head_dim: even.
+        theta: base of the frequencies.
+    """
+
+    def __init__(self, head_dim: int, theta: float = 10000.0):
+        super().__init__()
+        _check_head_dim(head_dim)
+        self.head_dim, self.theta = head_dim, theta
+
+    def forward(self, x: Tensor, positions: Tensor) -> Tensor:
+        """x (batch, heads, seq, head_dim), positions int (batch or 1, seq) -> like x."""
+        return _turn(x, positions, _frequencies(self.head_dim, self.theta, x.device))
+
+
+class LRPE(nn.Module):
+    """Linearised relative position encoding of TransNormer: x ← R_θ(p)(I − 2uuᵀ)x.
+
+    u is a fixed random unit vector, saved with the model; the frequencies θ are learned and begin
+    as RoPE's (Qin et al. 2022, 2210.10340; "urpe core 1, p 3" of the authors' code).
+
+    Args:
+        head_dim: even.
+    """
+
+    reflection: Tensor
+
+    def __init__(self, head_dim: int):
+        super().__init__()
+        _check_head_dim(head_dim)
+        self.head_dim = head_dim
+        self.theta = nn.Parameter(self.initial_theta())
+        self.register_buffer("reflection", self.random_reflection())
+
+    def initial_theta(self) -> Tensor:
+        """Frequencies at the start, fp32 (head_dim / 2,)."""
+        return _frequencies(self.head_dim, 10000.0)
+
+    def random_reflection(self) -> Tensor:
+        """A random unit vector u, fp32 (head_dim,)."""
+        return nn.functional.normalize(torch.randn(self.head_dim), dim=0)
+
+    def forward(self, x: Tensor, positions: Tensor) -> Tensor:
+        """x (batch, heads, seq, head_dim), positions int (batch or 1, seq) -> like x."""
+        u = self.reflection.to(x.dtype)
+        x = x - 2 * (x @ u)[..., None] * u
+        return _turn(x, positions, self.theta)

@@ -1,0 +1,24 @@
+"""Names of Transformers that are importable but not quite public, kept in this one place.
+
+An upgrade of Transformers that moves one of them breaks this file and no other.
+"""
+
+from huggingface_hub.dataclasses import type_validator
+from transformers.integrations.flash_attention import flash_attention_forward
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.models.llama.modeling_llama import eager_attention_forward
+from transformers.utils.generic import can_return_tuple
+from transformers.utils.import_utils import is_flash_attn_2_available
+from transformers.utils.output_capturing import capture_outputs
+
+__all__ = [
+    "GradientCheckpointingLayer",
+    "can_return_tuple",
+    "capture_outputs",
+    "eager_attention_forward",
+    "flash_attention_forward",
+    "is_flash_attn_2_available",
+    "sdpa_attention_forward",
+    "type_validator",
+]
