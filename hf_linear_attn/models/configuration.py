@@ -1,0 +1,311 @@
+"""The config of the one trunk: its fields, what they may hold, and how open ones are settled."""
+
+import copy
+import dataclasses
+import difflib
+from typing import Any, ClassVar, Literal, Self
+
+from transformers import PreTrainedConfig
+from transformers.activations import ACT2FN
+
+from hf_linear_attn.attention.registry import attention_fields, build_attention, get_attention
+from hf_linear_attn.hf_internals import type_validator
+
+# What Transformers itself passes to a config beside its fields (loading, saving, labels).
+_TRANSFORMERS_KEYWORDS = {
+    "_commit_hash",
+    "_name_or_path",
+    "attn_implementation",
+    "auto_map",
+    "custom_pipelines",
+    "model_type",
+    "name_or_path",
+    "num_labels",
+    "output_attentions",
+    "quantization_config",
+    "torch_dtype",
+}
+
+
+class LinearAttnConfig(PreTrainedConfig):
+    """Config of the trunk shared by all models; the variants add the fields of their mechanism.
+
+    Defaults give an encoder of RoBERTa-base's shape. A field left at None is settled when a model
+    is built, in a copy of the config; the settled values are what is saved.
+
+    Args:
+        vocab_size: number of token ids.
+        hidden_size: width of the trunk.
+        num_hidden_layers: number of blocks.
+        num_attention_heads: query heads.
+        num_key_value_heads: key/value heads, a divisor of num_attention_heads; None = as many.
+        head_dim: size of a head; None = hidden_size / num_attention_heads.
+        intermediate_size: inner width of the MLP.
+        hidden_act: activation of the MLP and of the output layer's transform (Transformers' name).
+        mlp_type: "mlp" (up, activation, down) or "glu" (down(act(gate) · up)).
+        glu_act: activation of the gate where it is not hidden_act; "glu" only.
+        norm_type: "layernorm", "rmsnorm" or "srmsnorm" (RMS norm without weights).
+        norm_position: "post" (after the residual, RoBERTa) or "pre"; None = "post" for encoders.
+        norm_eps: added to the variance or mean square inside the root.
+        embedding_norm: norm after the embeddings; None = yes for encoders.
+        final_norm: norm after the last block; None = with norm_position "pre" only.
+        qk_norm: RMS norm of queries and keys over head_dim.
+        position_embedding_type: "learned", "sinusoidal", "rope", "lrpe" or "none".
+        max_position_embeddings: usable tokens of a learned table; positions start at 0.
+        rope_parameters: {"rope_type": "default", "rope_theta": float}; "rope" only.
+        type_vocab_size: number of token types; 0 = none.
+        attention_bias: biases in the attention projections.
+        mlp_bias: biases in the MLP.
+        lm_head_transform: dense, activation and norm before the output layer (RoBERTa); None = yes
+            for encoders.
+        logit_scale: factor on the logits, or None.
+        hidden_dropout_prob: dropout after embeddings, attention and MLP.
+        attention_probs_dropout_prob: dropout on attention weights; softmax layers only.
+        initializer_range: standard deviation of the initial weights.
+        is_decoder: None = decided by the model class. Encoders only so far.
+        use_cache: Transformers' field; an encoder has no cache.
+        tie_word_embeddings: output layer and embeddings share their weight.
+        layer_attention: a registry name, or one per layer; None = the variant's mechanism.
+        attention_kwargs: {registry name: {field: value}} for other mechanisms of a hybrid.
+        chunk_size: tokens handled at once in causal and packed linear attention.
+        attention_eps: lower bound of the normaliser of linear attention.
+        pad_token_id, bos_token_id, eos_token_id: special tokens.
+        **kwargs: what Transformers passes on loading; anything else raises.
+
+    Raises:
+        ValueError: an unknown keyword (the nearest name is proposed), a wrong type or value.
+    """
+
+    model_type = "linear_attn"
+    default_attention: ClassVar[str] = ""
+    """registry name of the variant's mechanism, which reads the variant's own fields"""
+    default_theta: ClassVar[float] = 10000.0
+
+    vocab_size: int = 50265
+    hidden_size: int = 768
+    num_hidden_layers: int = 12
+    num_attention_heads: int = 12
+    num_key_value_heads: int | None = None
+    head_dim: int | None = None
+    intermediate_size: int = 3072
+    hidden_act: str = "gelu"
+    mlp_type: Literal["mlp", "glu"] = "mlp"
+    glu_act: str | None = None
+    norm_type: Literal["layernorm", "rmsnorm", "srmsnorm"] = "layernorm"
+    norm_position: Literal["post", "pre"] | None = None
+    norm_eps: float = 1e-5
+    embedding_norm: bool | None = None
+    final_norm: bool | None = None
+    qk_norm: bool = False
+    position_embedding_type: Literal["learned", "sinusoidal", "rope", "lrpe", "none"] = "learned"
+    max_position_embeddings: int = 512
+    rope_parameters: dict[str, Any] | None = None
+    type_vocab_size: int = 0
+    attention_bias: bool = True
+    mlp_bias: bool = True
+    lm_head_transform: bool | None = None
+    logit_scale: float | int | None = None
+    hidden_dropout_prob: float | int = 0.1
+    attention_probs_dropout_prob: float | int = 0.0
+    initializer_range: float = 0.02
+    is_decoder: bool | None = None
+    use_cache: bool = True
+    tie_word_embeddings: bool = True
+    layer_attention: str | list[str] | None = None
+    attention_kwargs: dict[str, dict[str, Any]] | None = None
+    chunk_size: int = 64
+    attention_eps: float = 1e-6
+    pad_token_id: int | None = 1
+    bos_token_id: int | None = 0
+    eos_token_id: int | list[int] | None = 2
+
+    def __post_init__(self, **kwargs):
+        self._refuse_unknown(kwargs)
+        rope = self.rope_parameters
+        super().__post_init__(**kwargs)
+        # Transformers fills rope_parameters whether or not the model rotates anything.
+        if self.position_embedding_type != "rope":
+            self.rope_parameters = rope
+        self.check()
+
+    def _refuse_unknown(self, kwargs: dict[str, Any]) -> None:
+        known = {field.name for field in dataclasses.fields(self)}
+        for name in kwargs:
+            if name not in _TRANSFORMERS_KEYWORDS:
+                near = difflib.get_close_matches(name, known, n=1)
+                hint = f" Did you mean {near[0]!r}?" if near else ""
+                raise ValueError(f"{type(self).__name__} has no field {name!r}.{hint}")
+
+    # Settled values
+
+    def settle(self, *, is_decoder: bool) -> Self:
+        """A deep copy in which every open field has its value.
+
+        Args:
+            is_decoder: what the model class is.
+
+        Raises:
+            ValueError: the config says otherwise, or holds a value that is refused.
+        """
+        config = copy.deepcopy(self)
+        if config.is_decoder not in (None, is_decoder):
+            raise ValueError(
+                f"the config has is_decoder={config.is_decoder}, the model class is for "
+                f"is_decoder={is_decoder}. Leave it at None, or use another class."
+            )
+        config.is_decoder = is_decoder
+        defaults = {
+            "norm_position": "post",
+            "embedding_norm": True,
+            "final_norm": config.norm_position == "pre",
+            "lm_head_transform": True,
+            "num_key_value_heads": config.num_attention_heads,
+            "head_dim": config.hidden_size // config.num_attention_heads,
+            "layer_attention": self.default_attention,
+        }
+        for name, value in defaults.items():
+            if getattr(config, name) is None:
+                setattr(config, name, value)
+        config.check()
+        return config
+
+    @property
+    def attention_names(self) -> list[str]:
+        """Registry name of each layer's mechanism."""
+        names = self.layer_attention or self.default_attention
+        return [names] * self.num_hidden_layers if isinstance(names, str) else list(names)
+
+    def attention_settings(self, name: str) -> dict[str, Any]:
+        """Fields of the mechanism `name` in this model: its constructor's keywords.
+
+        The trunk's fields go to every mechanism that reads them, the variant's own ones to the
+        variant's mechanism, `attention_kwargs` to the others.
+        """
+        trunk = {field.name for field in dataclasses.fields(LinearAttnConfig)}
+        own = {field.name for field in dataclasses.fields(self)}
+        visible = own if name == self.default_attention else trunk
+        settings = {f: getattr(self, f) for f in attention_fields(name) if f in visible}
+        return settings | (self.attention_kwargs or {}).get(name, {})
+
+    # Checks
+
+    def check(self) -> None:
+        """Look at every field; called when the config is made and again when a model is built.
+
+        Raises:
+            ValueError: names the field, what it holds and what is accepted.
+        """
+        self._check_types()
+        self._check_sizes()
+        self._check_words()
+        self._check_positions()
+        self._check_attention()
+
+    def _check_types(self) -> None:
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if field.name == "dtype":
+                continue
+            try:
+                type_validator(field.name, value, field.type)
+            except TypeError as error:
+                raise ValueError(f"{type(self).__name__}: {error}") from None
+
+    def _check_sizes(self) -> None:
+        positive = (
+            "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads",
+            "num_key_value_heads", "head_dim", "intermediate_size", "max_position_embeddings",
+            "norm_eps", "initializer_range", "chunk_size", "attention_eps", "logit_scale",
+        )  # fmt: skip
+        for name in positive:
+            value = getattr(self, name)
+            if value is not None and value <= 0:
+                raise ValueError(f"{name} is {value}; it must be above 0.")
+        if self.type_vocab_size < 0:
+            raise ValueError(f"type_vocab_size is {self.type_vocab_size}; it must be 0 or more.")
+        for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must lie in [0, 1).")
+        heads, groups = self.num_attention_heads, self.num_key_value_heads
+        if self.head_dim is None and self.hidden_size % heads:
+            raise ValueError(
+                f"num_attention_heads ({heads}) does not divide hidden_size ({self.hidden_size}). "
+                "Choose a divisor, or give head_dim."
+            )
+        if groups is not None and heads % groups:
+            raise ValueError(
+                f"num_key_value_heads ({groups}) does not divide num_attention_heads ({heads})."
+            )
+        if self.pad_token_id is not None and not 0 <= self.pad_token_id < self.vocab_size:
+            raise ValueError(
+                f"pad_token_id is {self.pad_token_id}; it must be None or an id below vocab_size "
+                f"({self.vocab_size})."
+            )
+
+    def _check_words(self) -> None:
+        for name in ("hidden_act", "glu_act"):
+            value = getattr(self, name)
+            if value is not None and value != "identity" and value not in ACT2FN:
+                near = difflib.get_close_matches(value, ACT2FN, n=1)
+                hint = f" Did you mean {near[0]!r}?" if near else ""
+                raise ValueError(f"{name} is {value!r}; accepted: {', '.join(ACT2FN)}.{hint}")
+        if self.glu_act is not None and self.mlp_type != "glu":
+            raise ValueError(
+                f"glu_act is {self.glu_act!r}, but mlp_type is {self.mlp_type!r}; set "
+                "mlp_type='glu', or hidden_act instead."
+            )
+        if self.is_decoder:
+            raise ValueError("is_decoder=True: this release has encoder models only.")
+        unused = {
+            "chunk_size_feed_forward": 0, "is_encoder_decoder": False, "output_attentions": False,
+        }  # fmt: skip
+        for name, off in unused.items():
+            if getattr(self, name) not in (off, None):
+                raise ValueError(
+                    f"{name}={getattr(self, name)} is not available in these models; leave it at "
+                    f"{off}."
+                )
+
+    def _check_positions(self) -> None:
+        if self.rope_parameters is None:
+            return
+        if self.position_embedding_type != "rope":
+            raise ValueError(
+                f"rope_parameters are given, but position_embedding_type is "
+                f"{self.position_embedding_type!r}; set it to 'rope' or leave them out."
+            )
+        unknown = set(self.rope_parameters) - {"rope_type", "rope_theta"}
+        if unknown or self.rope_parameters.get("rope_type", "default") != "default":
+            raise ValueError(
+                f"rope_parameters is {self.rope_parameters}; accepted: "
+                "{'rope_type': 'default', 'rope_theta': float}."
+            )
+
+    def _check_attention(self) -> None:
+        names = self.attention_names
+        if len(names) != self.num_hidden_layers:
+            raise ValueError(
+                f"layer_attention names {len(names)} layers, num_hidden_layers is "
+                f"{self.num_hidden_layers}; give one name, or one per layer."
+            )
+        mechanisms = {name: get_attention(name) for name in names}
+        for name in self.attention_kwargs or {}:
+            if name == self.default_attention or name not in mechanisms:
+                raise ValueError(
+                    f"attention_kwargs has settings for {name!r}, but "
+                    + (
+                        f"that is the mechanism of {type(self).__name__} itself: set its fields "
+                        "directly."
+                        if name == self.default_attention
+                        else f"no layer uses it (layers: {', '.join(sorted(mechanisms))})."
+                    )
+                )
+        for name in mechanisms:
+            build_attention(name, self.attention_settings(name), config=self)
+        wants_dropout = self.attention_probs_dropout_prob > 0
+        if wants_dropout and not any(m.supports_dropout for m in mechanisms.values()):
+            raise ValueError(
+                f"attention_probs_dropout_prob is {self.attention_probs_dropout_prob}, but no "
+                "layer has attention weights to drop: linear attention never forms them. Use 0 and "
+                "hidden_dropout_prob."
+            )

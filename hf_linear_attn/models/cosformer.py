@@ -1,0 +1,37 @@
+"""cosFormer models: config and named classes. The mechanism is `CosformerAttention`."""
+
+from typing import Literal
+
+from hf_linear_attn.models.configuration import LinearAttnConfig
+from hf_linear_attn.models.heads import LinearAttnForMaskedLM
+from hf_linear_attn.models.trunk import LinearAttnModel
+
+
+class CosformerConfig(LinearAttnConfig):
+    """Config of cosFormer models; the trunk's fields are those of `LinearAttnConfig`.
+
+    Args:
+        cos_horizon: M, the distance at which the weight cos(π/2 · Δ/M) reaches 0, in tokens;
+            "length" = each row's real length; None = max_position_embeddings.
+        cos_reweighting: False leaves plain ReLU attention.
+        feature_map: "relu" or "elu_plus_one".
+    """
+
+    model_type = "cosformer"
+    default_attention = "cosformer"
+
+    cos_horizon: int | Literal["length"] | None = None
+    cos_reweighting: bool = True
+    feature_map: Literal["relu", "elu_plus_one"] = "relu"
+
+
+class CosformerModel(LinearAttnModel):
+    """cosFormer encoder without a head."""
+
+    config_class = CosformerConfig
+
+
+class CosformerForMaskedLM(LinearAttnForMaskedLM):
+    """cosFormer encoder with a masked-language-model head."""
+
+    config_class = CosformerConfig

@@ -1,0 +1,24 @@
+"""Linear Transformer models: config and named classes. See `LinearTransformerAttention`."""
+
+from hf_linear_attn.models.configuration import LinearAttnConfig
+from hf_linear_attn.models.heads import LinearAttnForMaskedLM
+from hf_linear_attn.models.trunk import LinearAttnModel
+
+
+class LinearTransformerConfig(LinearAttnConfig):
+    """Config of Linear Transformer models; all its fields are those of `LinearAttnConfig`."""
+
+    model_type = "linear_transformer"
+    default_attention = "linear_transformer"
+
+
+class LinearTransformerModel(LinearAttnModel):
+    """Linear Transformer encoder without a head."""
+
+    config_class = LinearTransformerConfig
+
+
+class LinearTransformerForMaskedLM(LinearAttnForMaskedLM):
+    """Linear Transformer encoder with a masked-language-model head."""
+
+    config_class = LinearTransformerConfig

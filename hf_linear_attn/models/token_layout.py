@@ -1,0 +1,177 @@
+"""From what callers pass (masks, positions, packing keywords) to what a mechanism takes.
+
+Done once a forward pass, in the trunk: a 2-D padding mask or a 4-D mask of padding alone, position
+ids, and the packed documents of `DataCollatorWithFlattening`, in this order of precedence: seq_idx,
+cu_seq_lens_q, a restart of position_ids (the last only without a mask).
+"""
+
+import torch
+from torch import Tensor
+
+from hf_linear_attn.attention.documents import check_documents, token_positions
+
+
+def padding_mask(attention_mask: Tensor | None, batch: int, length: int) -> Tensor | None:
+    """Bool (batch, length), True = real token, from a mask in any of the accepted forms.
+
+    Args:
+        attention_mask: (batch, length) of 1/0 in any dtype, or (batch or 1, 1, length or 1, length)
+            bool (True = may attend) or additive float (0 = may attend); None = no padding.
+        batch, length: of the input.
+
+    Raises:
+        ValueError: another shape, other values, or a 4-D mask that is not padding.
+    """
+    if attention_mask is None:
+        return None
+    if attention_mask.ndim == 2:
+        mask = _from_2d(attention_mask, batch, length)
+    elif attention_mask.ndim == 4:
+        mask = _from_4d(attention_mask, batch, length)
+    else:
+        raise ValueError(
+            f"attention_mask must have 2 or 4 dimensions; got shape {tuple(attention_mask.shape)}."
+        )
+    if not torch.compiler.is_compiling() and bool(mask.all()):
+        return None
+    return mask
+
+
+def _from_2d(attention_mask: Tensor, batch: int, length: int) -> Tensor:
+    if attention_mask.shape != (batch, length):
+        raise ValueError(
+            f"attention_mask has shape {tuple(attention_mask.shape)}; the input has "
+            f"{(batch, length)}."
+        )
+    if attention_mask.dtype == torch.bool:
+        return attention_mask
+    mask = attention_mask != 0
+    if not torch.compiler.is_compiling() and bool((mask & (attention_mask != 1)).any()):
+        raise ValueError(
+            "a 2-D attention_mask holds 1 for real tokens and 0 for padding; got other values "
+            f"(minimum {attention_mask.min().item()}, maximum {attention_mask.max().item()})."
+        )
+    return mask
+
+
+def _from_4d(attention_mask: Tensor, batch: int, length: int) -> Tensor:
+    b, heads, rows, columns = attention_mask.shape
+    if b not in (1, batch) or heads != 1 or rows not in (1, length) or columns != length:
+        raise ValueError(
+            f"a 4-D attention_mask must have shape (batch, 1, length, length) = "
+            f"{(batch, 1, length, length)}, one for all heads; got {tuple(attention_mask.shape)}."
+        )
+    allowed = attention_mask
+    if attention_mask.dtype != torch.bool:
+        # Additive masks use the smallest number of some dtype, or −inf; fp16's is −65504.
+        allowed = attention_mask == 0
+        if bool((~allowed & (attention_mask > -1e4)).any()):
+            raise ValueError(
+                "a 4-D float attention_mask is additive: 0 = may attend, a large negative number "
+                "= may not; got other values. Linear attention cannot add a bias to a pair."
+            )
+    allowed = allowed[:, 0].expand(batch, length, length)
+    mask = allowed.any(1)
+    # Rows of pads are nobody's business; every real row must see exactly the real keys.
+    wrong = (allowed != mask[:, None, :]) & mask[:, :, None]
+    if bool(wrong.any()):
+        row, i, j = (int(x) for x in wrong.nonzero()[0])
+        raise ValueError(
+            "a 4-D attention_mask must be padding alone (every real token sees every real token) "
+            f"in an encoder; in row {row} token {i} "
+            f"{'may not see' if not bool(allowed[row, i, j]) else 'sees'} token {j}. Linear "
+            "attention cannot mask single pairs: pass a 2-D padding mask, and packed documents as "
+            "seq_idx."
+        )
+    return mask
+
+
+def packed_segments(
+    position_ids: Tensor | None,
+    seq_idx: Tensor | None,
+    cu_seq_lens: Tensor | None,
+    mask: Tensor | None,
+    shape: tuple[int, int],
+) -> Tensor | None:
+    """Document of each token, int (batch, length), or None for one document a row.
+
+    Args:
+        position_ids: int (batch or 1, length) or None.
+        seq_idx: int (batch, length) or None.
+        cu_seq_lens: int (documents + 1,), boundaries in the batch laid end to end, or None.
+        mask: bool (batch, length) or None.
+        shape: (batch, length).
+
+    Raises:
+        ValueError: shapes or boundaries that do not fit the input.
+    """
+    if seq_idx is not None:
+        if seq_idx.shape != shape:
+            raise ValueError(f"seq_idx has shape {tuple(seq_idx.shape)}; the input has {shape}.")
+        return seq_idx
+    if cu_seq_lens is not None:
+        return _from_boundaries(cu_seq_lens, shape)
+    if position_ids is None or mask is not None:
+        return None
+    restarts = position_ids[:, 1:] <= position_ids[:, :-1]
+    if not torch.compiler.is_compiling() and not bool(restarts.any()):
+        return None
+    documents = torch.nn.functional.pad(restarts.long().cumsum(1), (1, 0))
+    return documents.expand(shape)
+
+
+def _from_boundaries(cu_seq_lens: Tensor, shape: tuple[int, int]) -> Tensor:
+    batch, length = shape
+    total = batch * length
+    if cu_seq_lens.ndim != 1 or cu_seq_lens.shape[0] < 2:
+        raise ValueError(
+            "cu_seq_lens_q must be a vector [0, …, number of tokens]; got shape "
+            f"{tuple(cu_seq_lens.shape)}."
+        )
+    if not torch.compiler.is_compiling():
+        steps = cu_seq_lens.diff()
+        if int(cu_seq_lens[0]) != 0 or int(cu_seq_lens[-1]) != total or bool((steps < 0).any()):
+            raise ValueError(
+                f"cu_seq_lens_q must ascend from 0 to the number of tokens ({total}); got "
+                f"{cu_seq_lens.tolist()}."
+            )
+    tokens = torch.arange(total, device=cu_seq_lens.device)
+    return torch.searchsorted(cu_seq_lens.long(), tokens, right=True).view(shape)
+
+
+def token_keywords(
+    mask: Tensor | None, position_ids: Tensor | None, segments: Tensor | None,
+    shape: tuple[int, int], device: torch.device,
+) -> dict[str, Tensor | None]:  # fmt: skip
+    """The keywords of `Attention.forward` for self-attention, positions always filled in.
+
+    Args:
+        mask: bool (batch, length) or None.
+        position_ids: int (batch or 1, length) or None = counted over real tokens, from 0 in every
+            document.
+        segments: int (batch, length) or None.
+        shape: (batch, length) of the input.
+        device: of the input.
+
+    Raises:
+        ValueError: positions of another shape, or documents that are not contiguous.
+    """
+    if segments is not None and not torch.compiler.is_compiling():
+        check_documents(segments, mask)
+    if position_ids is not None:
+        if position_ids.shape not in (shape, (1, shape[1])):
+            raise ValueError(
+                f"position_ids has shape {tuple(position_ids.shape)}; accepted: {shape} or "
+                f"{(1, shape[1])}."
+            )
+        positions = position_ids
+    elif mask is not None or segments is not None:
+        positions = token_positions(mask, segments)
+    else:
+        positions = torch.arange(shape[1], device=device)[None]
+    if mask is not None:
+        # A pad's own position is nobody's business, but a table must be able to look it up.
+        positions = torch.where(mask, positions, 0)
+    return {
+        "key_mask": mask, "query_positions": positions, "query_segments": segments,
+    }  # fmt: skip
