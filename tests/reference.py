@@ -1,7 +1,8 @@
 """The O(n²) float64 formula of every mechanism: explicit weights, masks and row sums.
 
 Each function takes float64 tensors, is differentiable by autograd, and knows nothing of the
-package. Shapes: q (B, H, N, D), k (B, G, M, D), v (B, G, M, Dv); H a multiple of G.
+package. Its further keywords are the mechanism's fields, by their names in a config.
+Shapes: q (B, H, N, D), k (B, G, M, D), v (B, G, M, Dv); H a multiple of G.
 """
 
 import math
@@ -73,7 +74,7 @@ def linear_transformer(q, k, v, *, causal, key_mask=None, segments=None, eps=1e-
 
 def cosformer(
     q, k, v, *, causal, key_mask=None, segments=None, query_positions=None, key_positions=None,
-    horizon=16, eps=1e-6, reweighting=True, **_,
+    max_position_embeddings=16, cos_horizon=None, eps=1e-6, **_,
 ):  # fmt: skip
     """φ = ReLU, w_ij = φ(q_i)·φ(k_j) cos(π/2 (p_i − p_j)/M) (methods A.3)."""
     k, v = repeat_heads(k, q.shape[1]), repeat_heads(v, q.shape[1])
@@ -85,11 +86,11 @@ def cosformer(
         query_positions = real_positions(q.shape[2], key_mask=key_mask, segments=segments)
     if key_positions is None:
         key_positions = query_positions
-    if reweighting:
-        if horizon == "length":
-            horizon = pairs.sum(-1, keepdim=True).clamp_min(1)
-        distance = (query_positions[:, None, :, None] - key_positions[:, None, None, :]).double()
-        weights = weights * torch.cos(math.pi / 2 * distance / horizon)
+    horizon = max_position_embeddings if cos_horizon is None else cos_horizon
+    if horizon == "length":
+        horizon = pairs.sum(-1, keepdim=True).clamp_min(1)
+    distance = (query_positions[:, None, :, None] - key_positions[:, None, None, :]).double()
+    weights = weights * torch.cos(math.pi / 2 * distance / horizon)
     return _normalised(weights, v, eps)
 
 

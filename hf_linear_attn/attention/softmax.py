@@ -99,7 +99,8 @@ class SoftmaxAttention(Attention):
         shared = {"dropout": dropout, "scaling": query.shape[-1] ** -0.5}
         if name == "flash_attention_2":
             return self._flash(query, key, value, tokens, shared), None
-        allowed = _allowed_pairs(query, key, tokens)
+        # The eager function knows no causal flag.
+        allowed = _allowed_pairs(query, key, tokens, explicit=name == "eager")
         empty = None if allowed is None else ~allowed.any(-1, keepdim=True)
         mask = None
         if allowed is not None and empty is not None:
@@ -139,8 +140,13 @@ class SoftmaxAttention(Attention):
         return out.to(value.dtype)
 
 
-def _allowed_pairs(query: Tensor, key: Tensor, tokens: Tokens) -> Tensor | None:
-    """Bool (batch or 1, 1, query_len, key_len), or None where a causal flag says it all."""
+def _allowed_pairs(query: Tensor, key: Tensor, tokens: Tokens, *, explicit: bool) -> Tensor | None:
+    """Bool (batch or 1, 1, query_len, key_len), or None where the causal flag says it all.
+
+    Args:
+        query, key, tokens: as in `Attention.attend`.
+        explicit: spell causality out, too.
+    """
     n, m = query.shape[2], key.shape[2]
     allowed = None
     if tokens.key_mask is not None:
@@ -148,7 +154,7 @@ def _allowed_pairs(query: Tensor, key: Tensor, tokens: Tokens) -> Tensor | None:
     if tokens.key_segments is not None and tokens.query_segments is not None:
         same = tokens.query_segments[:, None, :, None] == tokens.key_segments[:, None, None, :]
         allowed = same if allowed is None else allowed & same
-    if tokens.causal and (allowed is not None or n != m):
+    if tokens.causal and (explicit or allowed is not None or n != m):
         last = torch.arange(m - n, m, device=query.device)
         past = (torch.arange(m, device=query.device) <= last[:, None])[None, None]
         allowed = past if allowed is None else allowed & past

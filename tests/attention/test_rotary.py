@@ -1,0 +1,108 @@
+"""Rotations, alone and with the mechanisms."""
+
+import pytest
+import torch
+
+from hf_linear_attn.attention import build_attention
+from hf_linear_attn.attention.rotary import LRPE, RotaryEmbedding
+from tests.errors import relative_error
+from tests.reference import allowed_pairs
+
+
+def draw(length=20, d=16):
+    return [torch.randn(2, 3, length, d, dtype=torch.float64, requires_grad=True) for _ in range(3)]
+
+
+def rotation(p, d, theta=10000.0):
+    """R(p) as an explicit matrix for row vectors' transposes, half-split pairs."""
+    r = torch.zeros(d, d, dtype=torch.float64)
+    for t in range(d // 2):
+        a = torch.tensor(p * theta ** (-2 * t / d), dtype=torch.float64)
+        r[t, t], r[t, t + d // 2] = a.cos(), -a.sin()
+        r[t + d // 2, t], r[t + d // 2, t + d // 2] = a.sin(), a.cos()
+    return r
+
+
+def test_rope_is_a_rotation_of_half_split_pairs():
+    x = torch.randn(1, 1, 5, 8, dtype=torch.float64)
+    found = RotaryEmbedding(8)(x, torch.tensor([[0, 3, 4, 100, 7]]))
+    for i, p in enumerate((0, 3, 4, 100, 7)):
+        assert torch.allclose(found[0, 0, i], rotation(p, 8) @ x[0, 0, i], atol=1e-6)
+
+
+def test_rope_equals_transformers():
+    from transformers import LlamaConfig
+    from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply_rotary_pos_emb
+
+    config = LlamaConfig(hidden_size=32, num_attention_heads=2, head_dim=16)
+    q, k = torch.randn(2, 2, 9, 16), torch.randn(2, 2, 9, 16)
+    positions = torch.arange(3, 12)[None]
+    cos, sin = LlamaRotaryEmbedding(config)(q, positions)
+    wanted, _ = apply_rotary_pos_emb(q, k, cos, sin)
+    assert torch.allclose(RotaryEmbedding(16)(q, positions), wanted, atol=1e-5)
+
+
+def test_lrpe_begins_as_rope_behind_a_reflection():
+    lrpe = LRPE(8)
+    x = torch.randn(1, 1, 5, 8)
+    u = lrpe.reflection
+    assert u.norm().item() == pytest.approx(1)
+    reflected = x - 2 * (x @ u)[..., None] * u
+    positions = torch.arange(5)[None]
+    assert torch.allclose(lrpe(x, positions), RotaryEmbedding(8)(reflected, positions), atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["linear_transformer", "cosformer"])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("packed", [False, True])
+def test_linear_attention_rotates_behind_the_map_and_in_the_numerator_only(name, causal, packed):
+    q, k, v = tensors = draw()
+    rotary = RotaryEmbedding(16)
+    fields = {"cos_reweighting": False} if name == "cosformer" else {}
+    mechanism = build_attention(name, fields, rotary=rotary)
+    segments = (torch.arange(20) >= 8).long().expand(2, -1) if packed else None
+    out, _ = mechanism(q, k, v, causal=causal, query_segments=segments)
+
+    def phi(x):
+        return torch.relu(x) if name == "cosformer" else torch.where(x > 0, x + 1, x.exp())
+
+    positions = torch.arange(20) - (8 * (segments[0] if packed else 0))
+    pairs = allowed_pairs(20, 20, segments=segments, causal=causal)
+    turned = [rotary(phi(x), positions[None]) for x in (q, k)]
+    top = (turned[0] @ turned[1].mT * pairs) @ v
+    low = (phi(q) @ phi(k).mT * pairs).sum(-1, keepdim=True)
+    expected = torch.where(low > 0, top / low.clamp_min(1e-6), 0)
+    assert relative_error(out, expected) <= 1e-12
+    upstream = torch.randn_like(out)
+    found = torch.autograd.grad(out, tensors, upstream)
+    for a, b in zip(found, torch.autograd.grad(expected, tensors, upstream), strict=True):
+        assert relative_error(a, b) <= 1e-12
+
+
+@pytest.mark.parametrize("name", ["linear_transformer", "cosformer"])
+def test_a_split_with_rotations_equals_the_whole(name):
+    tensors = draw(33)
+    mechanism = build_attention(name, {}, rotary=RotaryEmbedding(16))
+    whole, final = mechanism(*tensors, causal=True)
+    state, parts = None, []
+    for start, stop in ((0, 16), (16, 17), (17, 33)):
+        piece = [x[:, :, start:stop] for x in tensors]
+        positions = torch.arange(start, stop)[None]
+        part, state = mechanism(*piece, causal=True, query_positions=positions, state=state)
+        parts.append(part)
+    assert relative_error(torch.cat(parts, 2), whole) <= 1e-12
+    assert relative_error(state, final) <= 1e-12
+
+
+def test_softmax_rotates_queries_and_keys():
+    q, k, v = draw()
+    rotary = RotaryEmbedding(16)
+    out, _ = build_attention("softmax", {}, rotary=rotary)(q, k, v, causal=False)
+    p = torch.arange(20)[None]
+    weights = torch.softmax(rotary(q, p) @ rotary(k, p).mT / 4, dim=-1)
+    assert relative_error(out, weights @ v) <= 1e-12
+
+
+def test_an_odd_head_size_cannot_be_rotated():
+    with pytest.raises(ValueError, match="even head_dim"):
+        RotaryEmbedding(7)

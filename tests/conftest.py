@@ -1,0 +1,64 @@
+"""Shared set-up: one thread, no network, small models with weights large enough to matter."""
+
+import os
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("HF_DATASETS_OFFLINE", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+import pytest
+import torch
+
+import hf_linear_attn as hla
+
+torch.set_num_threads(1)
+
+VARIANTS = {
+    "softmax": (hla.SoftmaxConfig, hla.SoftmaxModel, hla.SoftmaxForMaskedLM),
+    "linear_transformer": (
+        hla.LinearTransformerConfig,
+        hla.LinearTransformerModel,
+        hla.LinearTransformerForMaskedLM,
+    ),
+    "cosformer": (hla.CosformerConfig, hla.CosformerModel, hla.CosformerForMaskedLM),
+}
+
+# Initial weights of 0.02 make attention nearly uniform and hide faults.
+TINY = {
+    "vocab_size": 100,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 64,
+    "max_position_embeddings": 32,
+    "initializer_range": 0.2,
+}
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    torch.manual_seed(0)
+
+
+@pytest.fixture(params=list(VARIANTS))
+def variant(request):
+    return request.param
+
+
+@pytest.fixture
+def make_config(variant):
+    def make(**fields):
+        return VARIANTS[variant][0](**{**TINY, **fields})
+
+    return make
+
+
+@pytest.fixture
+def make_model(variant, make_config):
+    """A masked-LM model in eval mode, seeded; keywords are config fields."""
+
+    def make(seed=0, **fields):
+        torch.manual_seed(seed)
+        return VARIANTS[variant][2](make_config(**fields)).eval()
+
+    return make
