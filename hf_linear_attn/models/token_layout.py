@@ -105,6 +105,11 @@ def packed_segments(
     Raises:
         ValueError: shapes or boundaries that do not fit the input.
     """
+    if position_ids is not None and position_ids.shape not in (shape, (1, shape[1])):
+        raise ValueError(
+            f"position_ids has shape {tuple(position_ids.shape)}; accepted: {shape} or "
+            f"{(1, shape[1])}."
+        )
     if seq_idx is not None:
         if seq_idx.shape != shape:
             raise ValueError(f"seq_idx has shape {tuple(seq_idx.shape)}; the input has {shape}.")
@@ -154,16 +159,11 @@ def token_keywords(
         device: of the input.
 
     Raises:
-        ValueError: positions of another shape, or documents that are not contiguous.
+        ValueError: documents that are not contiguous.
     """
     if segments is not None and not torch.compiler.is_compiling():
         check_documents(segments, mask)
     if position_ids is not None:
-        if position_ids.shape not in (shape, (1, shape[1])):
-            raise ValueError(
-                f"position_ids has shape {tuple(position_ids.shape)}; accepted: {shape} or "
-                f"{(1, shape[1])}."
-            )
         positions = position_ids
     elif mask is not None or segments is not None:
         positions = token_positions(mask, segments)

@@ -1,0 +1,124 @@
+"""Configs: a mistake is one clear error, before anything is built."""
+
+import pytest
+import torch
+from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM
+
+import hf_linear_attn as hla
+from hf_linear_attn.models import CONFIG_CLASSES
+from tests.conftest import TINY, VARIANTS
+
+
+def test_defaults_are_roberta_base_s_shape(variant):
+    config = VARIANTS[variant][0]().settle(is_decoder=False)
+    shape = (config.vocab_size, config.hidden_size, config.num_hidden_layers, config.head_dim)
+    assert shape == (50265, 768, 12, 64)
+    assert (config.norm_position, config.embedding_norm, config.final_norm) == ("post", True, False)
+    assert config.max_position_embeddings == 512
+
+
+@pytest.mark.parametrize(
+    ("field", "nearest"),
+    [
+        ("hiden_size", "hidden_size"),
+        ("num_attention_head", "num_attention_heads"),
+        ("cos_horizn", "cos_horizon"),
+        ("max_position_embedings", "max_position_embeddings"),
+    ],
+)
+def test_an_unknown_field_gets_the_nearest_name(field, nearest):
+    with pytest.raises(ValueError, match=f"no field '{field}'. Did you mean '{nearest}'"):
+        hla.CosformerConfig(**{field: 4})
+
+
+def test_fields_of_another_variant_are_unknown():
+    with pytest.raises(ValueError, match="LinearTransformerConfig has no field 'cos_horizon'"):
+        hla.LinearTransformerConfig(cos_horizon=4)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"hidden_size": 30, "num_attention_heads": 4}, "does not divide hidden_size"),
+        ({"num_key_value_heads": 3}, "does not divide num_attention_heads"),
+        ({"hidden_size": "wide"}, "hidden_size"),
+        ({"num_hidden_layers": 0}, "above 0"),
+        ({"hidden_dropout_prob": 1.5}, r"\[0, 1\)"),
+        ({"norm_type": "batchnorm"}, "norm_type"),
+        ({"hidden_act": "gelo"}, "Did you mean 'gelu"),
+        ({"glu_act": "silu"}, "mlp_type"),
+        ({"layer_attention": "cosfromer"}, "Did you mean 'cosformer'"),
+        ({"layer_attention": ["softmax"]}, "names 1 layers, num_hidden_layers is 2"),
+        ({"layer_attention": ["softmax"] * 3}, "names 3 layers"),
+        ({"rope_parameters": {"rope_theta": 1.0}}, "position_embedding_type"),
+        ({"position_embedding_type": "rope", "rope_parameters": {"rope_type": "yarn"}}, "accepted"),
+        ({"pad_token_id": 100}, "pad_token_id"),
+        ({"is_decoder": True}, "encoder models only"),
+        ({"chunk_size_feed_forward": 4}, "chunk_size_feed_forward"),
+        ({"is_encoder_decoder": True}, "is_encoder_decoder"),
+        ({"attention_kwargs": {"softmax": {}}}, "softmax"),
+        ({"chunk_size": 0}, "chunk_size"),
+        ({"logit_scale": 0}, "logit_scale"),
+    ],
+)
+def test_what_a_config_refuses(variant, fields, message):
+    if "attention_kwargs" in fields and variant != "softmax":
+        message = "no layer uses it"
+    with pytest.raises(ValueError, match=message):
+        VARIANTS[variant][0](**{**TINY, **fields})
+
+
+def test_a_field_set_later_is_checked_when_a_model_is_built(make_config, variant):
+    config = make_config()
+    config.layer_attention = ["softmax"] * 5
+    with pytest.raises(ValueError, match="names 5 layers"):
+        VARIANTS[variant][1](config)
+
+
+def test_dropout_on_weights_that_do_not_exist_is_refused(variant):
+    fields = {**TINY, "attention_probs_dropout_prob": 0.1}
+    if variant == "softmax":
+        VARIANTS[variant][0](**fields)
+    else:
+        with pytest.raises(ValueError, match="no layer has attention weights to drop"):
+            VARIANTS[variant][0](**fields)
+
+
+def test_own_fields_reach_the_own_mechanism_only():
+    config = hla.CosformerConfig(
+        **TINY, feature_map="elu_plus_one", layer_attention=["cosformer", "linear_transformer"]
+    )
+    assert config.attention_settings("cosformer")["feature_map"] == "elu_plus_one"
+    assert "feature_map" not in config.attention_settings("linear_transformer")
+
+
+def test_attention_kwargs_reach_the_others():
+    config = hla.SoftmaxConfig(
+        **TINY, layer_attention=["softmax", "cosformer"],
+        attention_kwargs={"cosformer": {"cos_horizon": 8}},
+    )  # fmt: skip
+    model = hla.SoftmaxModel(config)
+    assert model.layers[1].self_attn.mechanism.cos_horizon == 8
+    with pytest.raises(ValueError, match="Did you mean 'cos_horizon'"):
+        hla.SoftmaxConfig(
+            **TINY, layer_attention=["softmax", "cosformer"],
+            attention_kwargs={"cosformer": {"cos_horizn": 8}},
+        )  # fmt: skip
+    with pytest.raises(ValueError, match="set its fields directly"):
+        hla.CosformerConfig(**TINY, attention_kwargs={"cosformer": {"cos_horizon": 8}})
+
+
+def test_auto_classes_know_the_variants(variant):
+    config_class, model_class, mlm_class = VARIANTS[variant]
+    config = AutoConfig.for_model(config_class.model_type, **TINY)
+    assert type(config) is config_class
+    assert type(AutoModel.from_config(config)) is model_class
+    assert type(AutoModelForMaskedLM.from_config(config)) is mlm_class
+    assert CONFIG_CLASSES[variant] is config_class
+
+
+def test_labels_and_dtypes_pass_through():
+    config = hla.CosformerConfig(**TINY, num_labels=3, dtype="bfloat16")
+    assert config.num_labels == 3
+    assert config.dtype == torch.bfloat16
+    assert hla.CosformerConfig.from_dict(config.to_dict()).dtype == torch.bfloat16
