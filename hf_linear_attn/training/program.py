@@ -1,0 +1,45 @@
+"""Programs: a user's mistake is one line and exit code 2, everything else keeps its traceback."""
+
+import sys
+from collections.abc import Callable, Sequence
+
+_USER_MISTAKES = (
+    ValueError,
+    FileNotFoundError,
+    FileExistsError,
+    IsADirectoryError,
+    NotADirectoryError,
+    PermissionError,
+)
+
+
+def run_program(main: Callable[[list[str]], None], argv: Sequence[str] | None = None) -> None:
+    """Run a program's `main`.
+
+    Args:
+        main: takes the command line without the program's name and without a bare `--debug`.
+        argv: the command line; None means `sys.argv[1:]`.
+
+    Raises:
+        SystemExit: code 2 after a user's mistake (a `ValueError`, or a file that is missing or
+            cannot be opened), with one line on stderr. With `--debug` the mistake itself is raised.
+    """
+    arguments, debug = _take_debug(list(sys.argv[1:] if argv is None else argv))
+    try:
+        main(arguments)
+    except _USER_MISTAKES as mistake:
+        if debug:
+            raise
+        message = " ".join(str(mistake).split()) or type(mistake).__name__
+        sys.stderr.write(f"error: {message}\n")
+        raise SystemExit(2) from None
+
+
+def _take_debug(arguments: list[str]) -> tuple[list[str], bool]:
+    """Remove each `--debug` without a value; with one it is Transformers' own argument."""
+    kept: list[str] = []
+    for at, argument in enumerate(arguments):
+        alone = at + 1 == len(arguments) or arguments[at + 1].startswith("-")
+        if argument != "--debug" or not alone:
+            kept.append(argument)
+    return kept, len(kept) < len(arguments)

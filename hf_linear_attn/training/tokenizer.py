@@ -1,0 +1,117 @@
+"""A tokenizer: loaded, or a byte-level BPE trained on the documents."""
+
+from collections.abc import Iterable
+
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+SPECIAL_TOKENS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")  # RoBERTa's; ids 0 to 4
+SMALLEST_VOCABULARY = len(SPECIAL_TOKENS) + 256
+
+
+def load_or_train_tokenizer(
+    name: str | None,
+    texts: Iterable[str],
+    vocab_size: int,
+    max_length: int,
+    total: int | None = None,
+) -> PreTrainedTokenizerFast:
+    """Load a tokenizer, or train one.
+
+    Args:
+        name: a folder or a name on the Hub; None trains a byte-level BPE, in which any text
+            round-trips, with RoBERTa's special tokens (`<s>` 0, `<pad>` 1, `</s>` 2, `<unk>` 3,
+            `<mask>` 4).
+        texts: the documents to train on; not read when a tokenizer is loaded.
+        vocab_size: of the tokenizer to train, special tokens included; 261 is plain bytes. A small
+            corpus may have fewer merges to offer: `len(tokenizer)` is the true size.
+        max_length: longest input in tokens, special tokens included.
+        total: number of documents, for the progress bar.
+
+    Raises:
+        ValueError: nothing to load, a tokenizer that cannot serve a masked language model, a
+            vocabulary below 261, or no text to train on.
+    """
+    if max_length < 1:
+        raise ValueError(f"max_length: got {max_length}, expected 1 or more")
+    if name is None:
+        return _train(texts, vocab_size, max_length, total)
+    tokenizer = _load(name)
+    tokenizer.model_max_length = max_length
+    return tokenizer
+
+
+def _load(name: str) -> PreTrainedTokenizerFast:
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(name)
+    except (OSError, ValueError, KeyError) as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
+        raise ValueError(f"tokenizer {name!r} cannot be loaded: {reason}") from error
+    if not isinstance(tokenizer, PreTrainedTokenizerFast):
+        raise ValueError(
+            f"tokenizer {name!r} is a {type(tokenizer).__name__}; expected a fast tokenizer, which "
+            "knows where words begin (a folder with tokenizer.json)"
+        )
+    for role in ("mask_token", "pad_token"):
+        if getattr(tokenizer, role) is None:
+            raise ValueError(f"tokenizer {name!r} has no {role}; choose one of a masked model")
+    return tokenizer
+
+
+def _train(
+    texts: Iterable[str], vocab_size: int, max_length: int, total: int | None
+) -> PreTrainedTokenizerFast:
+    if vocab_size < SMALLEST_VOCABULARY:
+        raise ValueError(
+            f"vocab_size: got {vocab_size}, expected at least {SMALLEST_VOCABULARY} "
+            f"(256 bytes and {len(SPECIAL_TOKENS)} special tokens)"
+        )
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        min_frequency=2,
+        special_tokens=[_special(token) for token in SPECIAL_TOKENS],
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=True,
+    )
+    tokenizer.train_from_iterator(_some(texts), trainer=trainer, length=total)
+    start, _, end, _, _ = SPECIAL_TOKENS
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{start} $A {end}",
+        pair=f"{start} $A {end} {end} $B {end}",
+        special_tokens=[(token, tokenizer.token_to_id(token)) for token in (start, end)],
+    )
+    return _wrap(tokenizer, max_length)
+
+
+def _some(texts: Iterable[str]) -> Iterable[str]:
+    """Pass the texts on; an error when there is not one."""
+    empty = True
+    for text in texts:
+        empty = False
+        yield text
+    if empty:
+        raise ValueError("no text to train a tokenizer on")
+
+
+def _special(token: str) -> AddedToken:
+    # As in RoBERTa, <mask> swallows the space before it: the word it stands for brings its own.
+    return AddedToken(token, special=True, normalized=False, lstrip=token == "<mask>")
+
+
+def _wrap(tokenizer: Tokenizer, max_length: int) -> PreTrainedTokenizerFast:
+    start, pad, end, unknown, mask = SPECIAL_TOKENS
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        bos_token=start,
+        cls_token=start,
+        pad_token=pad,
+        eos_token=end,
+        sep_token=end,
+        unk_token=unknown,
+        mask_token=_special(mask),
+        model_max_length=max_length,
+        model_input_names=["input_ids", "attention_mask"],
+    )

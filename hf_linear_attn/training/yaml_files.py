@@ -1,0 +1,122 @@
+"""YAML as people write it: files of `field: value` lines and `field=value` lists."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+_OPEN_TO_CLOSE = {"[": "]", "{": "}"}
+_BEFORE_A_VALUE = {"", "=", "[", "{", ",", ":"}  # a quote elsewhere is an apostrophe
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML without Python tags, without repeated keys, with `1e-4` read as a number."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[Any] = set()
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                continue  # a list as key: the base class refuses it
+            if key.value in seen:
+                problem = f"{key.value!r} is given more than once"
+                raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
+            seen.add(key.value)
+        return super().construct_mapping(node, deep=deep)
+
+
+# YAML 1.1 wants a dot and a signed exponent in a float and reads 1e-4 as text.
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"),
+    list("-+0123456789"),
+)
+
+
+def parse_yaml(text: str, source: str) -> Any:
+    """Read YAML text safely.
+
+    Args:
+        text: the YAML.
+        source: what to call it in an error, such as the file's name.
+
+    Raises:
+        ValueError: not YAML, a repeated key, or a Python tag; the message gives the line.
+    """
+    try:
+        return yaml.load(text, Loader=_Loader)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f", line {mark.line + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or error
+        raise ValueError(f"{source}{where}: not readable as YAML: {problem}") from error
+
+
+def read_yaml_mapping(path: Path) -> dict[str, Any]:
+    """Read a file of `field: value` lines; an empty file is an empty mapping.
+
+    Raises:
+        ValueError: missing or unreadable file, not YAML, or not a mapping with text keys.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise ValueError(f"configuration file {str(path)!r} does not exist") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"configuration file {str(path)!r} cannot be read: {error}") from error
+    content = parse_yaml(text, str(path))
+    if content is None:
+        return {}
+    if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
+        raise ValueError(f"{path}: expected `field: value` lines, got a {type(content).__name__}")
+    return content
+
+
+def parse_overrides(text: str) -> dict[str, Any]:
+    """Read `field=value,field=value`; values are YAML.
+
+    Args:
+        text: commas inside brackets or quotes do not split: `layers=[a, b],name="x, y"`.
+
+    Returns:
+        The values by field name, in the order written; `{}` for empty text.
+
+    Raises:
+        ValueError: an item without `=`, a field given twice, an open bracket or quote, bad YAML.
+    """
+    overrides: dict[str, Any] = {}
+    for item in _split_at_commas(text):
+        field, equals, value = item.partition("=")
+        field, value = field.strip(), value.strip()
+        if not equals or not field.isidentifier():
+            raise ValueError(f"override {item.strip()!r}: expected field=value in {text!r}")
+        if not value:
+            raise ValueError(f"override {field!r} has no value; write {field}=null for none")
+        if field in overrides:
+            raise ValueError(f"override {field!r} is given more than once in {text!r}")
+        overrides[field] = parse_yaml(value, f"override {field!r}")
+    return overrides
+
+
+def _split_at_commas(text: str) -> list[str]:
+    """Split at the commas that stand outside brackets and quotes."""
+    items, current, expected, quote = [], "", [], ""
+    for character in text:
+        if quote:
+            quote = "" if character == quote else quote
+        elif character in "\"'" and current.rstrip()[-1:] in _BEFORE_A_VALUE:
+            quote = character
+        elif character in _OPEN_TO_CLOSE:
+            expected.append(_OPEN_TO_CLOSE[character])
+        elif expected and character == expected[-1]:
+            expected.pop()
+        elif character == "," and not expected:
+            items.append(current)
+            current = ""
+            continue
+        current += character
+    if quote or expected:
+        raise ValueError(f"{quote or expected[-1]!r} is missing at the end of {text!r}")
+    if not items and not current.strip():
+        return []
+    return [*items, current]

@@ -1,0 +1,76 @@
+"""Programs: one line and exit code 2 for a user's mistake."""
+
+import pytest
+
+from hf_linear_attn.training.program import run_program
+
+
+def failing(error: BaseException):
+    def main(argv: list[str]) -> None:
+        raise error
+
+    return main
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("no such\n  thing"),
+        FileNotFoundError(2, "No such file", "a.txt"),
+        PermissionError("not yours"),
+        IsADirectoryError("a folder"),
+        ValueError(),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(error, capsys):
+    with pytest.raises(SystemExit) as caught:
+        run_program(failing(error), [])
+    assert caught.value.code == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    assert err.endswith("\n")
+    assert "Traceback" not in err
+    assert len(err) > len("error: \n")
+
+
+def test_debug_shows_the_traceback():
+    with pytest.raises(ValueError, match="mistake"):
+        run_program(failing(ValueError("mistake")), ["--seed", "1", "--debug"])
+
+
+@pytest.mark.parametrize("error", [RuntimeError("bug"), KeyError("bug"), OSError("disk")])
+def test_what_is_no_mistake_of_the_user_keeps_its_traceback(error):
+    with pytest.raises(type(error)):
+        run_program(failing(error), [])
+
+
+@pytest.mark.parametrize(
+    ("argv", "rest"),
+    [
+        (["--debug"], []),
+        (["--debug", "--seed", "1"], ["--seed", "1"]),
+        (["--seed", "1", "--debug"], ["--seed", "1"]),
+        # Transformers has an argument of this name, which takes a value.
+        (["--debug", "underflow_overflow"], ["--debug", "underflow_overflow"]),
+        (["--debug=underflow_overflow"], ["--debug=underflow_overflow"]),
+    ],
+)
+def test_only_a_bare_debug_is_taken_away(argv, rest):
+    seen: list[list[str]] = []
+    run_program(seen.append, argv)
+    assert seen == [rest]
+
+
+def test_arguments_come_from_the_command_line_by_default(monkeypatch):
+    monkeypatch.setattr("sys.argv", ["program.py", "--seed", "1"])
+    seen: list[list[str]] = []
+    run_program(seen.append)
+    assert seen == [["--seed", "1"]]
+
+
+def test_exits_pass():
+    with pytest.raises(SystemExit) as caught:
+        run_program(failing(SystemExit(0)), [])
+    assert caught.value.code == 0
