@@ -1,0 +1,1 @@
+"""Where the package meets the rest of the Hugging Face world."""
