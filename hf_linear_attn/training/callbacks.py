@@ -1,0 +1,158 @@
+"""Trainer callbacks: other masks each epoch, tokens per second, the loss curve."""
+
+import csv
+import math
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import (
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+)
+
+from hf_linear_attn.training.collators import MaskedLMCollator
+
+_CURVE_COLUMNS = {
+    "step": "step",
+    "loss": "train_loss",
+    "eval_loss": "eval_loss",
+    "learning_rate": "learning_rate",
+    "tokens_per_second": "tokens_per_second",
+}
+
+
+class EpochMasks(TrainerCallback):
+    """Tells the collator which epoch it is, also in a resumed run.
+
+    Args:
+        collator: draws other masks in each epoch.
+    """
+
+    def __init__(self, collator: MaskedLMCollator) -> None:
+        self.collator = collator
+        self._next_epoch = 0
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Start where the restored state stands."""
+        self._next_epoch = math.floor(state.epoch)
+
+    def on_epoch_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Count: `state.epoch` does not tell a stream's second pass from its first."""
+        self.collator.set_epoch(self._next_epoch)
+        self._next_epoch += 1
+
+
+class Throughput(TrainerCallback):
+    """Real tokens (padding not counted) per wall second of training.
+
+    The clock stands still during evaluation, saving and start-up. The trainer reports the tokens
+    through `add`; they stay on their device until they are asked for.
+    """
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._tokens: torch.Tensor | None = None
+        self._mark = time.perf_counter()
+        self._logged = (0.0, 0.0)
+
+    def add(self, attention_mask: torch.Tensor) -> None:
+        """Count the ones of one batch's mask `(batch, seq)`."""
+        count = attention_mask.sum()
+        self._tokens = count if self._tokens is None else self._tokens + count
+
+    @property
+    def tokens(self) -> torch.Tensor:
+        """All tokens so far on this process, int64 scalar."""
+        return torch.zeros((), dtype=torch.int64) if self._tokens is None else self._tokens
+
+    def since_last_log(self, tokens: float) -> float:
+        """Tokens per second since the last call, given the tokens of all processes so far."""
+        before, start = self._logged
+        self._logged = (tokens, self.seconds)
+        return (tokens - before) / max(self.seconds - start, 1e-9)
+
+    def on_epoch_begin(self, *args: Any, **kwargs: Any) -> None:
+        """Start the clock before the loader is asked for the first batch."""
+        self._mark = time.perf_counter()
+
+    def on_step_end(self, *args: Any, **kwargs: Any) -> None:
+        """Take the time of one optimiser step, its data included."""
+        now = time.perf_counter()
+        self.seconds += now - self._mark
+        self._mark = now
+
+    def on_evaluate(self, *args: Any, **kwargs: Any) -> None:
+        """Leave the evaluation out."""
+        self._mark = time.perf_counter()
+
+    def on_save(self, *args: Any, **kwargs: Any) -> None:
+        """Leave the saving out."""
+        self._mark = time.perf_counter()
+
+
+class LossCurve(TrainerCallback):
+    """Writes the loss curve at every save, so that a killed run keeps it up to its checkpoint.
+
+    Args:
+        unigram_loss: drawn as a dashed line.
+    """
+
+    def __init__(self, unigram_loss: float) -> None:
+        self.unigram_loss = unigram_loss
+
+    def on_save(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Write from the main process."""
+        if state.is_world_process_zero and args.output_dir:
+            write_loss_curve(state.log_history, Path(args.output_dir), self.unigram_loss)
+
+
+def write_loss_curve(history: Sequence[dict[str, Any]], folder: Path, unigram: float) -> None:
+    """Write `loss_curve.csv` (one line a logged step) and `loss_curve.png` into a folder.
+
+    Args:
+        history: a Trainer's `log_history`.
+        folder: exists.
+        unigram: cross-entropy of the unigram model, in nats.
+    """
+    rows: dict[int, dict[str, float]] = {}
+    for entry in history:
+        known = {_CURVE_COLUMNS[k]: v for k, v in entry.items() if k in _CURVE_COLUMNS}
+        if "train_loss" in known or "eval_loss" in known:
+            rows.setdefault(entry["step"], {}).update(known)
+    ordered = [rows[step] for step in sorted(rows)]
+    with open(folder / "loss_curve.csv", "w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, fieldnames=list(_CURVE_COLUMNS.values()))
+        writer.writeheader()
+        writer.writerows(ordered)
+    _draw(ordered, folder / "loss_curve.png", unigram)
+
+
+def _draw(rows: list[dict[str, float]], path: Path, unigram: float) -> None:
+    # The object interface, not pyplot: no window system is looked for and no state is left.
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 4.2), layout="constrained")
+    axes = figure.subplots()
+    for column, label, marker in (
+        ("train_loss", "training", "."),
+        ("eval_loss", "evaluation", "o"),
+    ):
+        points = [(row["step"], row[column]) for row in rows if column in row]
+        axes.plot([x for x, _ in points], [y for _, y in points], label=label, marker=marker)
+    axes.axhline(unigram, linestyle="--", color="grey", label=f"unigram model ({unigram:.3f})")
+    axes.set_xlabel("optimiser step")
+    axes.set_ylabel("masked-token cross-entropy (nats)")
+    axes.grid(alpha=0.3)
+    axes.legend()
+    figure.savefig(path, dpi=120)

@@ -1,0 +1,103 @@
+"""Everything a masked-LM run needs of its data: tokenizer, masked examples, unigram baseline."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from transformers import PreTrainedTokenizerBase
+
+from hf_linear_attn.training.arguments import DataArguments, MaskingArguments
+from hf_linear_attn.training.blocks import build_examples, describe
+from hf_linear_attn.training.collators import EVALUATION_SEED, MaskedLMCollator, mask_once
+from hf_linear_attn.training.data import load_documents
+from hf_linear_attn.training.metrics import Unigram, token_counts, unigram_baseline
+from hf_linear_attn.training.tokenizer import load_or_train_tokenizer
+
+# A stream has no end that could be waited for: tokenizer and unigram model see its beginning.
+STREAM_SAMPLE = 10_000
+
+
+@dataclass(frozen=True)
+class MaskedLMData:
+    """Prepared data.
+
+    Attributes:
+        tokenizer: loaded or trained.
+        train: tokenised rows, masked by `collator` as they are used.
+        evaluation: rows masked once and for all.
+        evaluation_texts: the documents behind `evaluation`.
+        collator: for the training rows.
+        unigram: the unigram model of the training tokens on the masked evaluation tokens.
+        description: counts, one line a split.
+    """
+
+    tokenizer: PreTrainedTokenizerBase
+    train: Any
+    evaluation: Any
+    evaluation_texts: Iterable[str]
+    collator: MaskedLMCollator
+    unigram: Unigram
+    description: str
+
+
+def prepare_masked_lm(
+    data_args: DataArguments,
+    masking_args: MaskingArguments,
+    tokenizer_name: str | None,
+    vocab_size: int,
+    max_length: int,
+    seed: int,
+) -> MaskedLMData:
+    """Read documents, load or train the tokenizer, cut and mask examples, measure the unigram.
+
+    Args:
+        data_args: which data and how they are cut.
+        masking_args: how they are masked.
+        tokenizer_name: folder or name; None trains one on the training documents.
+        vocab_size: of a tokenizer to train.
+        max_length: of a tokenizer to train, in tokens.
+        seed: of the split, the order and the training masks.
+    """
+    documents: Any = load_documents(data_args, seed)
+    tokenizer = load_or_train_tokenizer(
+        tokenizer_name,
+        (row["text"] for row in _beginning(documents["train"])),
+        vocab_size,
+        max_length,
+        total=None if data_args.streaming else len(documents["train"]),
+    )
+    examples = build_examples(documents, tokenizer, data_args)
+    collator = _collator(tokenizer, masking_args, masking_args.mlm_probability, seed)
+    rate = masking_args.eval_mlm_probability
+    rate = masking_args.mlm_probability if rate is None else rate
+    fixed = _collator(tokenizer, masking_args, rate, EVALUATION_SEED)
+    evaluation = mask_once(examples["validation"], fixed)
+    counts = token_counts(_beginning(examples["train"]), len(tokenizer))
+    return MaskedLMData(
+        tokenizer=tokenizer,
+        train=examples["train"],
+        evaluation=evaluation,
+        evaluation_texts=(row["text"] for row in documents["validation"]),
+        collator=collator,
+        unigram=unigram_baseline(counts, tokenizer.all_special_ids, evaluation),
+        description=describe(examples),
+    )
+
+
+def _collator(
+    tokenizer: PreTrainedTokenizerBase, args: MaskingArguments, probability: float, seed: int
+) -> MaskedLMCollator:
+    return MaskedLMCollator(
+        tokenizer,
+        args.masking,
+        probability,
+        span_length=args.span_length,
+        mask_replace_prob=args.mask_replace_prob,
+        random_replace_prob=args.random_replace_prob,
+        seed=seed,
+    )
+
+
+def _beginning(dataset: Any) -> Any:
+    """A data set in memory as it is; of a stream the first rows."""
+    return dataset if hasattr(dataset, "__len__") else dataset.take(STREAM_SAMPLE)

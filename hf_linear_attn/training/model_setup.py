@@ -1,0 +1,165 @@
+"""The model of a recipe: a new one from its config, or a saved one to go on from."""
+
+from pathlib import Path
+from typing import Any
+
+from transformers import AutoConfig, AutoModelForMaskedLM, PreTrainedModel, PreTrainedTokenizerBase
+
+from hf_linear_attn.models import CONFIG_CLASSES, LinearAttnConfig
+from hf_linear_attn.training.arguments import ModelArguments, parse_overrides
+from hf_linear_attn.training.casting import did_you_mean
+
+_FROM_TOKENIZER = ("pad_token_id", "bos_token_id", "eos_token_id")
+# They change how a saved model trains or how fast it is, not what its weights compute.
+_FREE_ON_A_SAVED_MODEL = (
+    "hidden_dropout_prob",
+    "attention_probs_dropout_prob",
+    "chunk_size",
+)
+
+
+def model_fields(args: ModelArguments) -> dict[str, Any]:
+    """The config fields asked for: `model:` with `config_overrides` over it.
+
+    Raises:
+        ValueError: for token ids, which only the tokenizer decides.
+    """
+    fields = {**(args.model or {}), **parse_overrides(args.config_overrides or "")}
+    for name in _FROM_TOKENIZER:
+        if name in fields:
+            raise ValueError(f"{name} comes from the tokenizer; leave it out of the model's fields")
+    return fields
+
+
+def build_config(
+    args: ModelArguments, tokenizer: PreTrainedTokenizerBase | None = None
+) -> LinearAttnConfig:
+    """The config of the model to train, checked.
+
+    Args:
+        args: which model.
+        tokenizer: gives the token ids and, where it is not among the fields, the vocabulary's
+            size. None builds a draft, so that mistakes show before any data are read.
+
+    Raises:
+        ValueError: unknown attention or field, a contradiction in the fields, a saved model of
+            another attention, a field that would change what a saved model computes, or a
+            vocabulary smaller than the tokenizer's.
+    """
+    fields = model_fields(args)
+    if args.model_name_or_path is not None:
+        config = _saved_config(args.model_name_or_path, args.attention)
+        _apply_to_saved(config, fields, args.model_name_or_path)
+    else:
+        if tokenizer is not None:
+            fields.setdefault("vocab_size", len(tokenizer))
+            fields |= {name: getattr(tokenizer, name) for name in _FROM_TOKENIZER}
+        config = _config_class(args.attention)(**fields)
+    if tokenizer is not None and config.vocab_size < len(tokenizer):
+        raise ValueError(
+            f"the model has a vocabulary of {config.vocab_size} and the tokenizer of "
+            f"{len(tokenizer)}: raise vocab_size of the model or choose another tokenizer"
+        )
+    return config
+
+
+def check_block_size(config: LinearAttnConfig, block_size: int) -> None:
+    """Raise ValueError if examples of `block_size` tokens are longer than the model takes."""
+    for name, limit in _length_limits(config).items():
+        if block_size > limit:
+            raise ValueError(
+                f"block_size {block_size} is above the model's {name} of {limit}: lower block_size "
+                f"or raise it, for example with --config_overrides {name}={block_size}"
+            )
+
+
+def build_model(args: ModelArguments, config: LinearAttnConfig) -> PreTrainedModel:
+    """A model with new weights from torch's current seed, or the saved one."""
+    if args.model_name_or_path is not None:
+        return AutoModelForMaskedLM.from_pretrained(args.model_name_or_path, config=config)
+    return AutoModelForMaskedLM.from_config(config)
+
+
+def attentions_for(args: ModelArguments) -> list[str]:
+    """The other attentions that take the same fields, for a comparison run."""
+    return [
+        name
+        for name, config_class in CONFIG_CLASSES.items()
+        if name != args.attention and _accepts(config_class, model_fields(args))
+    ]
+
+
+def _length_limits(config: LinearAttnConfig) -> dict[str, int]:
+    """The fields that bound a sequence's length: the position table and cosFormer's horizon."""
+    limits = {}
+    if config.position_embedding_type == "learned":
+        limits["max_position_embeddings"] = config.max_position_embeddings
+    if "cosformer" in config.attention_names:
+        settings = config.attention_settings("cosformer")
+        horizon = settings.get("cos_horizon")
+        if horizon is None:
+            limits["max_position_embeddings"] = config.max_position_embeddings
+        elif isinstance(horizon, int):
+            limits["cos_horizon"] = horizon
+    return limits
+
+
+def _accepts(config_class: type[LinearAttnConfig], fields: dict[str, Any]) -> bool:
+    try:
+        config_class(**fields)
+    except ValueError:
+        return False
+    return True
+
+
+def _config_class(attention: str) -> type[LinearAttnConfig]:
+    if attention not in CONFIG_CLASSES:
+        known = list(CONFIG_CLASSES)
+        raise ValueError(
+            f"attention: got {attention!r}, expected one of {', '.join(known)}"
+            f"{did_you_mean(attention, known)}"
+        )
+    return CONFIG_CLASSES[attention]
+
+
+def _saved_config(source: str, attention: str) -> LinearAttnConfig:
+    config_class = _config_class(attention)
+    if Path(source).is_dir() and not (Path(source) / "config.json").is_file():
+        raise ValueError(f"model_name_or_path {source} holds no config.json: not a saved model")
+    try:
+        config = AutoConfig.from_pretrained(source)
+    except OSError as error:
+        raise ValueError(
+            f"model_name_or_path {source} is neither a folder with a saved model nor a model that "
+            "can be reached on the Hub"
+        ) from error
+    if type(config) is not config_class:
+        raise ValueError(
+            f"attention {attention} and model_name_or_path {source} do not agree: the saved model "
+            f"is of type {config.model_type}; " + _advice(type(config))
+        )
+    return config
+
+
+def _advice(config_class: type) -> str:
+    name = next((n for n, known in CONFIG_CLASSES.items() if known is config_class), None)
+    if name is None:
+        return f"known are {', '.join(CONFIG_CLASSES)}"
+    return f"pass --attention {name} or choose another model"
+
+
+def _apply_to_saved(config: LinearAttnConfig, fields: dict[str, Any], source: str) -> None:
+    """A saved model keeps its fields: what is asked for must repeat them or leave weights alone."""
+    for name, value in fields.items():
+        if not hasattr(config, name):
+            known = [n for n in config.to_dict() if not n.startswith("_")]
+            raise ValueError(f"unknown field {name!r} of the model{did_you_mean(name, known)}")
+        if name in _FREE_ON_A_SAVED_MODEL:
+            setattr(config, name, value)
+        elif getattr(config, name) != value:
+            raise ValueError(
+                f"{name} {value!r} would change what the saved model {source} computes (it has "
+                f"{getattr(config, name)!r}); only {', '.join(_FREE_ON_A_SAVED_MODEL)} can be "
+                "changed on a saved model"
+            )
+    config.check()

@@ -1,0 +1,157 @@
+"""The output folder of a run: whose it is, where to go on, and whether its checkpoint is sound.
+
+A run keeps all its arguments in `run.yaml`. A folder is taken up again only by the run it belongs
+to; everything is decided before anything is written.
+"""
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import yaml
+from transformers import TrainingArguments
+
+from hf_linear_attn.training.checkpoints import check_checkpoint, newest_checkpoint
+
+RUN_FILE = "run.yaml"
+# The recipe writes it last of all, so it stands for a finished run.
+_STATE = "trainer_state.json"
+
+# What may differ when a run goes on: it changes what is shown, written or kept, or how fast the
+# run goes, but not one bit of the training itself.
+_MAY_CHANGE = {
+    "output_dir", "run_name", "project", "report_to", "disable_tqdm", "log_level",
+    "log_level_replica", "log_on_each_node", "logging_strategy", "logging_steps",
+    "logging_first_step", "logging_nan_inf_filter", "eval_strategy", "eval_steps", "eval_delay",
+    "eval_on_start", "per_device_eval_batch_size", "eval_accumulation_steps", "save_strategy",
+    "save_steps", "save_total_limit", "save_on_each_node", "load_best_model_at_end",
+    "metric_for_best_model", "greater_is_better", "push_to_hub", "hub_model_id", "hub_strategy",
+    "hub_private_repo", "hub_always_push", "hub_revision", "preprocessing_num_workers",
+    "dataloader_num_workers", "dataloader_pin_memory", "dataloader_persistent_workers",
+    "dataloader_prefetch_factor", "skip_memory_metrics", "do_train", "do_eval",
+}  # fmt: skip
+_MAY_GROW = ("max_steps", "num_train_epochs")
+# Of a process or a secret, not of a run.
+_NOT_STORED = {"local_rank", "hub_token", "resume_from_checkpoint", "debug"}
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """What is to be done in an output folder.
+
+    Attributes:
+        path: the folder; it exists only if something is in it already.
+        checkpoint: go on from here; None starts from the beginning.
+        finished: the run is complete, there is nothing to do.
+    """
+
+    path: Path
+    checkpoint: Path | None = None
+    finished: bool = False
+
+
+def resolve_arguments(*arguments: Any) -> dict[str, Any]:
+    """All fields of the dataclasses as plain YAML values, defaults included.
+
+    The dictionary can be read back with `--config`. Tokens and what belongs to one process alone
+    are left out.
+    """
+    resolved: dict[str, Any] = {}
+    for instance in arguments:
+        if isinstance(instance, TrainingArguments):
+            resolved |= instance.to_dict()
+        else:
+            resolved |= dataclasses.asdict(instance)
+    return {name: _plain(v) for name, v in resolved.items() if name not in _NOT_STORED}
+
+
+def open_run_folder(path: Path, arguments: dict[str, Any]) -> RunFolder:
+    """Decide what to do in an output folder; nothing is written.
+
+    Args:
+        path: the output folder, which need not exist.
+        arguments: of `resolve_arguments`.
+
+    Raises:
+        ValueError: the folder is a file, holds something else, or belongs to another run; or its
+            newest checkpoint is damaged.
+    """
+    if path.exists() and not path.is_dir():
+        raise ValueError(f"output_dir {path} is a file; choose a folder")
+    if not path.exists() or not any(path.iterdir()):
+        return RunFolder(path)
+    if not (path / RUN_FILE).is_file():
+        raise ValueError(
+            f"output_dir {path} is not empty and has no {RUN_FILE}, so it is not a run's folder; "
+            "choose another output_dir (nothing was changed)"
+        )
+    _check_same_run(path, arguments)
+    if _is_finished(path, arguments):
+        return RunFolder(path, finished=True)
+    checkpoint = newest_checkpoint(path)
+    if checkpoint is not None:
+        check_checkpoint(checkpoint)
+    elif (path / _STATE).exists():
+        raise ValueError(
+            f"the run in {path} is finished and kept no checkpoint (save_strategy "
+            f"{arguments.get('save_strategy')}), so it cannot be made longer; start a new run from "
+            f"its weights with --model_name_or_path {path} and another output_dir"
+        )
+    return RunFolder(path, checkpoint)
+
+
+def write_run_file(path: Path, arguments: dict[str, Any]) -> None:
+    """Create the output folder and store the run's arguments in it."""
+    path.mkdir(parents=True, exist_ok=True)
+    text = yaml.safe_dump(arguments, sort_keys=False, allow_unicode=True)
+    header = "# All arguments of this run; use it again with --config.\n"
+    (path / RUN_FILE).write_text(header + text, encoding="utf-8")
+
+
+def _check_same_run(path: Path, arguments: dict[str, Any]) -> None:
+    try:
+        stored = yaml.safe_load((path / RUN_FILE).read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        raise ValueError(f"{path / RUN_FILE} cannot be read; choose another output_dir") from error
+    if not isinstance(stored, dict):
+        raise ValueError(f"{path / RUN_FILE} holds no arguments; choose another output_dir")
+    free = _MAY_CHANGE | set(_MAY_GROW)
+    names = [n for n in {**stored, **arguments} if n not in free]
+    other = [n for n in names if stored.get(n) != arguments.get(n)]
+    if other:
+        shown = ", ".join(f"{n} {arguments.get(n)!r} (was {stored.get(n)!r})" for n in other[:4])
+        more = f" and {len(other) - 4} more" if len(other) > 4 else ""
+        raise ValueError(
+            f"output_dir {path} belongs to another run, which differs in {shown}{more}; "
+            "choose another output_dir or repeat that run's arguments (nothing was changed)"
+        )
+    for name in _MAY_GROW:
+        before, now = stored.get(name, -1), arguments.get(name, -1)
+        if now != before and (now < before or min(before, now) < 0):
+            raise ValueError(
+                f"{name} of the run in {path} can only grow: it was {before}, got {now}; "
+                "choose another output_dir for a shorter run"
+            )
+
+
+def _is_finished(path: Path, arguments: dict[str, Any]) -> bool:
+    if not (path / _STATE).is_file():
+        return False
+    state = json.loads((path / _STATE).read_text(encoding="utf-8"))
+    if arguments["max_steps"] > 0:
+        return state["global_step"] >= arguments["max_steps"]
+    return state["epoch"] >= arguments["num_train_epochs"]
+
+
+def _plain(value: Any) -> Any:
+    """A value that YAML writes without Python tags, and reads back equal."""
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, dict):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple | set):
+        return [_plain(v) for v in value]
+    return value if isinstance(value, str | int | float | bool | None) else str(value)

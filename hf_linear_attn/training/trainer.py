@@ -1,0 +1,157 @@
+"""A Trainer for masked language models: exact evaluation, output layer on masked positions only."""
+
+from typing import Any
+
+import torch
+from transformers import PreTrainedTokenizerBase, Trainer, TrainerState, TrainingArguments
+from transformers.trainer_utils import TrainOutput
+
+from hf_linear_attn.training.callbacks import EpochMasks, LossCurve, Throughput
+from hf_linear_attn.training.collators import MaskedLMCollator
+from hf_linear_attn.training.metrics import MaskedLMMetrics, row_statistics
+
+
+class MaskedLMTrainer(Trainer):
+    """Trains and evaluates a masked language model of this package.
+
+    The output layer is computed on masked positions only. `eval_loss` is the summed loss of all
+    masked evaluation tokens over their number, with `eval_perplexity`, `eval_masked_accuracy` and
+    `eval_unigram_loss` beside it; no more than one batch's logits are held. Training logs carry
+    `tokens_per_second`. A run resumed on one process goes on bit for bit.
+
+    Args:
+        model: its forward takes `sparse_prediction`.
+        args: Transformers' training arguments.
+        collator: masks the training rows.
+        train_dataset: tokenised rows; None only evaluates.
+        eval_dataset: rows masked beforehand by `mask_once`.
+        tokenizer: saved with the model.
+        unigram_loss: of `metrics.unigram_baseline`, in nats; None leaves it and the curve out.
+
+    Raises:
+        ValueError: for label smoothing, which the models' loss does not have.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        args: TrainingArguments,
+        collator: MaskedLMCollator,
+        train_dataset: Any,
+        eval_dataset: Any,
+        tokenizer: PreTrainedTokenizerBase | None,
+        unigram_loss: float | None = None,
+    ) -> None:
+        if args.label_smoothing_factor:
+            raise ValueError(
+                f"label_smoothing_factor {args.label_smoothing_factor} is not supported in "
+                "masked language modelling; leave it at 0"
+            )
+        self.throughput = Throughput()
+        callbacks = [EpochMasks(collator), self.throughput]
+        super().__init__(
+            model=model,
+            args=args,
+            data_collator=collator,
+            train_dataset=train_dataset,
+            eval_dataset=eval_dataset,
+            processing_class=tokenizer,
+            compute_metrics=MaskedLMMetrics(unigram_loss),
+            callbacks=callbacks if unigram_loss is None else [*callbacks, LossCurve(unigram_loss)],
+        )
+
+    def train(
+        self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any
+    ) -> TrainOutput:
+        """Train, from a checkpoint if one is given; adds `train_tokens_per_second`."""
+        if isinstance(resume_from_checkpoint, str):
+            state = TrainerState.load_from_json(f"{resume_from_checkpoint}/trainer_state.json")
+            # Resumed at its last step, Trainer would take one step more than asked for.
+            if state.global_step >= self._planned_steps():
+                return self._take_over(resume_from_checkpoint, state)
+        output = super().train(resume_from_checkpoint, *args, **kwargs)
+        rate = self._tokens_of_all_processes() / max(self.throughput.seconds, 1e-9)
+        output.metrics["train_tokens_per_second"] = round(rate, 1)
+        return output
+
+    def final_evaluation(self) -> dict[str, Any]:
+        """The evaluation of the model as it stands after `train`; done now unless it was logged."""
+        logged = [entry for entry in self.state.log_history if "eval_loss" in entry]
+        best_was_loaded = self.args.load_best_model_at_end
+        if logged and logged[-1]["step"] == self.state.global_step and not best_was_loaded:
+            return logged[-1]
+        return self.evaluate()
+
+    def compute_loss(
+        self,
+        model: torch.nn.Module,
+        inputs: dict[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: torch.Tensor | int | None = None,
+    ) -> Any:
+        """Trainer's loss, with the output layer on masked positions only."""
+        inputs = {**inputs, "sparse_prediction": True}
+        return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+
+    def training_step(
+        self,
+        model: torch.nn.Module,
+        inputs: dict[str, Any],
+        num_items_in_batch: torch.Tensor | int | None = None,
+    ) -> torch.Tensor:
+        """Trainer's step, counting the real tokens that pass."""
+        self.throughput.add(inputs["attention_mask"])
+        return super().training_step(model, inputs, num_items_in_batch)
+
+    def prediction_step(
+        self,
+        model: torch.nn.Module,
+        inputs: dict[str, Any],
+        prediction_loss_only: bool,
+        ignore_keys: list[str] | None = None,
+    ) -> tuple[None, torch.Tensor, torch.Tensor]:
+        """Sums of each row instead of logits: `(None, (batch, 3), one dummy label a row)`."""
+        inputs = self._prepare_inputs(inputs)
+        labels = inputs["labels"]
+        with torch.no_grad(), self.compute_loss_context_manager():
+            logits = model(**inputs, sparse_prediction=True).logits
+        return None, row_statistics(logits, labels), labels.new_zeros(len(labels))
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Trainer's log; a training entry gets the tokens per second since the last one."""
+        if "loss" in logs:
+            rate = self.throughput.since_last_log(self._tokens_of_all_processes())
+            logs["tokens_per_second"] = round(rate, 1)
+        super().log(logs, start_time)
+
+    def create_model_card(self, *args: Any, **kwargs: Any) -> None:
+        """Nothing: the card of `integrations.model_card` is not to be replaced by a draft."""
+
+    def _set_signature_columns_if_needed(self) -> None:
+        if self._signature_columns is None:
+            super()._set_signature_columns_if_needed()
+            # What the collator reads, beside what the model's forward reads.
+            self._signature_columns = [
+                "input_ids",
+                "attention_mask",
+                "labels",
+                "special_tokens_mask",
+                "word_ids",
+            ]
+
+    def _tokens_of_all_processes(self) -> float:
+        tokens = self.throughput.tokens.to(self.args.device)
+        return float(torch.as_tensor(self.accelerator.gather(tokens)).sum())
+
+    def _planned_steps(self) -> int:
+        *_, steps = self.set_initial_training_values(self.args, self.get_train_dataloader())
+        return int(steps or 0)
+
+    def _take_over(self, checkpoint: str, state: TrainerState) -> TrainOutput:
+        """Weights and history of a checkpoint whose training is complete."""
+        self._load_from_checkpoint(checkpoint)
+        self.state = state
+        state.init_training_references(self, state.max_steps, state.num_train_epochs, None)
+        last = [entry["loss"] for entry in state.log_history if "loss" in entry][-1:]
+        loss = last[0] if last else float("nan")
+        return TrainOutput(state.global_step, loss, {"train_loss": loss})

@@ -1,0 +1,204 @@
+"""The model of a recipe: fields, checks, saved models."""
+
+import pytest
+import torch
+from transformers import RobertaConfig, RobertaForMaskedLM
+
+import hf_linear_attn as hla
+from hf_linear_attn.training.arguments import ModelArguments
+from hf_linear_attn.training.model_setup import (
+    attentions_for,
+    build_config,
+    build_model,
+    check_block_size,
+)
+from hf_linear_attn.training.tokenizer import load_or_train_tokenizer
+
+SMALL = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 64,
+    "max_position_embeddings": 64,
+}
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return load_or_train_tokenizer(None, ["some text"], 261, 64)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory, tokenizer):
+    folder = tmp_path_factory.mktemp("saved")
+    args = ModelArguments(attention="softmax", model=SMALL)
+    build_model(args, build_config(args, tokenizer)).save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.mark.parametrize("attention", ["cosformer", "linear_transformer", "softmax"])
+def test_each_attention_gives_its_model_with_the_tokenizers_ids(tokenizer, attention):
+    args = ModelArguments(attention=attention, model=SMALL)
+    model = build_model(args, build_config(args, tokenizer))
+    assert attention in type(model).__name__.lower() or "LinearTransformer" in str(type(model))
+    assert model.config.vocab_size == 261
+    assert (model.config.bos_token_id, model.config.pad_token_id) == (0, 1)
+    assert model.config.eos_token_id == 2
+    assert model.config.hidden_size == 32
+
+
+def test_the_ids_are_those_of_another_tokenizer_too():
+    other = load_or_train_tokenizer(None, ["some text"], 261, 64)
+    other.pad_token, other.bos_token, other.eos_token = "<unk>", "</s>", "<s>"
+    config = build_config(ModelArguments(model=SMALL), other)
+    assert (config.pad_token_id, config.bos_token_id, config.eos_token_id) == (3, 2, 0)
+
+
+def test_overrides_go_over_the_yaml_fields(tokenizer):
+    args = ModelArguments(
+        model=SMALL,
+        config_overrides="hidden_size=48,layer_attention=[cosformer, softmax],norm_eps=0.1",
+    )
+    config = build_config(args, tokenizer)
+    assert config.hidden_size == 48
+    assert config.layer_attention == ["cosformer", "softmax"]
+    assert config.norm_eps == 0.1
+    assert config.num_hidden_layers == 2
+
+
+def test_new_weights_come_from_the_seed(tokenizer):
+    args = ModelArguments(model=SMALL)
+    models = []
+    for seed in (0, 0, 1):
+        torch.manual_seed(seed)
+        models.append(build_model(args, build_config(args, tokenizer)).state_dict())
+    name = "model.embed_tokens.weight"
+    assert torch.equal(models[0][name], models[1][name])
+    assert not torch.equal(models[0][name], models[2][name])
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"attention": "cosfomer"}, "got 'cosfomer', expected one of .*did you mean 'cosformer'"),
+        ({"config_overrides": "num_attention_heads=5"}, r"\(5\) does not divide hidden_size"),
+        ({"config_overrides": "layer_attention=[cosformer]"}, "1 layers, num_hidden_layers is 2"),
+        ({"config_overrides": "hiden_size=64"}, "hiden_size.*hidden_size"),
+        ({"config_overrides": "pad_token_id=0"}, "pad_token_id comes from the tokenizer"),
+        ({"config_overrides": "vocab_size"}, "expected field=value"),
+    ],
+)
+def test_mistakes_show_before_there_is_a_tokenizer(fields, message):
+    with pytest.raises(ValueError, match=message):
+        build_config(ModelArguments(model=SMALL, **fields))
+
+
+def test_a_vocabulary_may_be_larger_than_the_tokenizers_but_not_smaller(tokenizer):
+    larger = ModelArguments(model={**SMALL, "vocab_size": 320})
+    assert build_config(larger, tokenizer).vocab_size == 320
+    smaller = ModelArguments(model={**SMALL, "vocab_size": 260})
+    with pytest.raises(ValueError, match="vocabulary of 260 and the tokenizer of 261"):
+        build_config(smaller, tokenizer)
+
+
+@pytest.mark.parametrize(
+    ("attention", "fields", "limit"),
+    [
+        ("cosformer", {}, "max_position_embeddings of 64"),
+        ("softmax", {}, "max_position_embeddings of 64"),
+        ("cosformer", {"cos_horizon": 48}, "cos_horizon of 48"),
+        ("cosformer", {"position_embedding_type": "none"}, "max_position_embeddings of 64"),
+        ("cosformer", {"position_embedding_type": "none", "cos_horizon": 48}, "cos_horizon of 48"),
+        ("cosformer", {"cos_horizon": "length"}, "max_position_embeddings of 64"),
+        ("softmax", {"position_embedding_type": "none"}, None),
+        ("cosformer", {"position_embedding_type": "none", "cos_horizon": "length"}, None),
+        (
+            "softmax",
+            {
+                "layer_attention": ["softmax", "cosformer"],
+                "attention_kwargs": {"cosformer": {"cos_horizon": 48}},
+            },
+            "cos_horizon of 48",
+        ),
+    ],
+)
+def test_blocks_longer_than_the_model_takes_are_refused(attention, fields, limit):
+    config = build_config(ModelArguments(attention=attention, model={**SMALL, **fields}))
+    if limit is None:
+        return check_block_size(config, 10_000)
+    number = int(limit.split()[-1])
+    check_block_size(config, number)
+    with pytest.raises(ValueError, match=f"block_size {number + 1} is above the model's {limit}"):
+        check_block_size(config, number + 1)
+
+
+def test_a_saved_model_is_gone_on_from(saved, tokenizer):
+    args = ModelArguments(attention="softmax", model_name_or_path=saved, model=SMALL)
+    torch.manual_seed(9)
+    model = build_model(args, build_config(args, tokenizer))
+    original = hla.SoftmaxForMaskedLM.from_pretrained(saved)
+    for a, b in zip(model.parameters(), original.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_a_saved_model_of_another_attention_is_refused(saved):
+    args = ModelArguments(attention="cosformer", model_name_or_path=saved)
+    with pytest.raises(ValueError, match=r"do not agree: .* pass --attention softmax"):
+        build_config(args)
+
+
+def test_a_saved_model_of_another_library_is_refused(tmp_path):
+    config = RobertaConfig(
+        vocab_size=50,
+        hidden_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=1,
+        intermediate_size=8,
+    )
+    RobertaForMaskedLM(config).save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="of type roberta; known are cosformer"):
+        build_config(ModelArguments(model_name_or_path=str(tmp_path)))
+
+
+def test_what_is_no_saved_model_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"holds no config\.json"):
+        build_config(ModelArguments(model_name_or_path=str(tmp_path)))
+    with pytest.raises(ValueError, match="neither a folder with a saved model nor"):
+        build_config(ModelArguments(model_name_or_path=str(tmp_path / "none")))
+
+
+def test_on_a_saved_model_only_training_fields_can_change(saved, tokenizer):
+    def config(overrides):
+        return build_config(
+            ModelArguments(
+                attention="softmax", model_name_or_path=saved, config_overrides=overrides
+            ),
+            tokenizer,
+        )
+
+    changed = config("hidden_dropout_prob=0.3,attention_probs_dropout_prob=0.2")
+    assert (changed.hidden_dropout_prob, changed.attention_probs_dropout_prob) == (0.3, 0.2)
+    assert config("hidden_size=32").hidden_size == 32
+    with pytest.raises(ValueError, match=r"hidden_size 64 would change .*it has 32"):
+        config("hidden_size=64")
+    with pytest.raises(ValueError, match=r"unknown field 'hiden_size'.*did you mean 'hidden_size'"):
+        config("hiden_size=64")
+    with pytest.raises(ValueError, match="hidden_dropout_prob"):
+        config("hidden_dropout_prob=1.5")
+
+
+def test_a_tokenizer_larger_than_the_saved_models_vocabulary_is_refused(saved):
+    text = ["abc abc abc"] * 9
+    larger = load_or_train_tokenizer(None, text, 263, 64)
+    args = ModelArguments(attention="softmax", model_name_or_path=saved)
+    with pytest.raises(ValueError, match="vocabulary of 261 and the tokenizer of 263"):
+        build_config(args, larger)
+
+
+def test_other_attentions_are_proposed_only_where_they_take_the_same_fields():
+    assert attentions_for(ModelArguments(model=SMALL)) == ["linear_transformer", "softmax"]
+    assert attentions_for(ModelArguments(model={**SMALL, "cos_horizon": 32})) == []
+    with_dropout = ModelArguments(
+        attention="softmax", model={**SMALL, "attention_probs_dropout_prob": 0.1}
+    )
+    assert attentions_for(with_dropout) == []

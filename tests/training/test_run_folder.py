@@ -1,0 +1,238 @@
+"""Whose folder it is, where to go on, and sound or damaged checkpoints."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+from transformers import TrainingArguments
+
+from hf_linear_attn.training.arguments import DataArguments, MaskingArguments, ModelArguments
+from hf_linear_attn.training.checkpoints import check_checkpoint, newest_checkpoint
+from hf_linear_attn.training.recipe_parser import RecipeParser
+from hf_linear_attn.training.run_folder import (
+    RunFolder,
+    open_run_folder,
+    resolve_arguments,
+    write_run_file,
+)
+from hf_linear_attn.training.tokenizer import load_or_train_tokenizer
+from tests.training.tiny_run import make_trainer, rows
+
+TYPES = (ModelArguments, DataArguments, MaskingArguments, TrainingArguments)
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return load_or_train_tokenizer(None, ["some text"], 261, 64)
+
+
+def resolved(folder: Path, *argv: str) -> dict:
+    base = ["--output_dir", str(folder), "--use_cpu", "--max_steps", "6"]
+    return resolve_arguments(*RecipeParser(TYPES).parse_recipe([*base, *argv]))
+
+
+def snapshot(folder: Path) -> dict[str, bytes]:
+    return {str(p): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory, tokenizer):
+    """A run's folder with the checkpoints of steps 2 and 4."""
+    folder = tmp_path_factory.mktemp("trained")
+    make_trainer(
+        folder, tokenizer, rows(8), max_steps=4, save_strategy="steps", save_steps=2
+    ).train()
+    return folder
+
+
+@pytest.fixture
+def run(tmp_path, trained):
+    """A copy of it with its arguments, not finished."""
+    folder = tmp_path / "run"
+    shutil.copytree(trained, folder)
+    write_run_file(folder, resolved(folder))
+    return folder
+
+
+def finish(folder: Path, steps: int, epoch: float = 1.0) -> None:
+    state = {"global_step": steps, "epoch": epoch}
+    (folder / "trainer_state.json").write_text(json.dumps(state))
+
+
+def test_the_arguments_of_a_run_file_are_read_back_unchanged(tmp_path):
+    first = resolved(
+        tmp_path / "run",
+        *("--config_overrides", "hidden_size=32,layer_attention=[cosformer, softmax]"),
+        *("--lr_scheduler_type", "cosine_with_min_lr"),
+        *("--lr_scheduler_kwargs", '{"min_lr": 1e-5}'),
+        *("--warmup_steps", "0.06", "--eval_strategy", "steps", "--eval_steps", "3"),
+        *("--train_file", "a.txt", "b.txt", "--hub_token", "secret"),
+    )
+    write_run_file(tmp_path / "run", first)
+    text = (tmp_path / "run" / "run.yaml").read_text()
+    assert "secret" not in text
+    assert "hub_token" not in text
+    assert yaml.safe_load(text) == first
+    again = RecipeParser(TYPES).parse_recipe(["--config", str(tmp_path / "run" / "run.yaml")])
+    assert resolve_arguments(*again) == first
+    assert first["lr_scheduler_kwargs"] == {"min_lr": 1e-5}
+    assert first["train_file"] == ["a.txt", "b.txt"]
+
+
+@pytest.mark.parametrize("exists", [False, True])
+def test_no_folder_or_an_empty_one_is_a_new_run(tmp_path, exists):
+    folder = tmp_path / "run"
+    if exists:
+        folder.mkdir()
+    assert open_run_folder(folder, resolved(folder)) == RunFolder(folder)
+    assert folder.exists() == exists
+
+
+def test_a_foreign_folder_is_refused_and_left_alone(tmp_path):
+    (tmp_path / "thesis.tex").write_text("years of work")
+    before = snapshot(tmp_path)
+    with pytest.raises(ValueError, match=r"not empty and has no run\.yaml.*another output_dir"):
+        open_run_folder(tmp_path, resolved(tmp_path))
+    assert snapshot(tmp_path) == before
+
+
+def test_a_file_is_no_output_folder(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match="is a file; choose a folder"):
+        open_run_folder(tmp_path / "file", resolved(tmp_path / "file"))
+
+
+def test_the_same_run_goes_on_from_its_newest_checkpoint(run):
+    assert open_run_folder(run, resolved(run)) == RunFolder(run, run / "checkpoint-4")
+
+
+def test_the_same_run_without_a_checkpoint_starts_again(tmp_path):
+    write_run_file(tmp_path / "run", resolved(tmp_path / "run"))
+    assert open_run_folder(tmp_path / "run", resolved(tmp_path / "run")).checkpoint is None
+
+
+@pytest.mark.parametrize(
+    ("argv", "named"),
+    [
+        (["--learning_rate", "1e-2"], r"learning_rate 0\.01 \(was 5e-05\)"),
+        (["--seed", "1"], r"seed 1 \(was 42\)"),
+        (["--attention", "softmax"], r"attention 'softmax' \(was 'cosformer'\)"),
+        (["--block_size", "64"], r"block_size 64 \(was 512\)"),
+        (["--mlm_probability", "0.3"], r"mlm_probability 0\.3 \(was 0\.15\)"),
+        (["--gradient_accumulation_steps", "2"], "gradient_accumulation_steps 2"),
+    ],
+)
+def test_another_run_is_refused_and_nothing_is_changed(run, argv, named):
+    before = snapshot(run)
+    with pytest.raises(ValueError, match=f"belongs to another run, which differs in {named}"):
+        open_run_folder(run, resolved(run, *argv))
+    assert snapshot(run) == before
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["--logging_steps", "7", "--report_to", "tensorboard"],
+        ["--eval_strategy", "steps", "--eval_steps", "3", "--per_device_eval_batch_size", "2"],
+        ["--save_steps", "5", "--save_total_limit", "3", "--dataloader_num_workers", "2"],
+        ["--max_steps", "8"],
+    ],
+)
+def test_what_does_not_touch_the_training_may_change(run, argv):
+    assert open_run_folder(run, resolved(run, *argv)).checkpoint == run / "checkpoint-4"
+
+
+def test_another_spelling_of_the_folder_is_the_same_run(run):
+    other = run / ".." / run.name
+    relative = Path(os.path.relpath(run))
+    for folder in (other, relative):
+        assert open_run_folder(folder, resolved(folder)).checkpoint == folder / "checkpoint-4"
+
+
+def test_a_run_can_only_grow(run):
+    for argv in (["--max_steps", "5"], ["--max_steps", "-1"]):
+        with pytest.raises(ValueError, match=r"max_steps .* can only grow: it was 6"):
+            open_run_folder(run, resolved(run, *argv))
+
+
+def test_a_finished_run_is_recognised_and_can_be_made_longer(run):
+    finish(run, 6)
+    assert open_run_folder(run, resolved(run)) == RunFolder(run, finished=True)
+    longer = open_run_folder(run, resolved(run, "--max_steps", "12"))
+    assert longer == RunFolder(run, run / "checkpoint-4")
+
+
+def test_a_finished_run_of_epochs_is_recognised_by_its_epochs(run):
+    epochs = ["--max_steps", "-1", "--num_train_epochs", "2"]
+    write_run_file(run, resolved(run, *epochs))
+    finish(run, 100, epoch=2.0)
+    assert open_run_folder(run, resolved(run, *epochs)).finished
+    finish(run, 100, epoch=1.9)
+    assert not open_run_folder(run, resolved(run, *epochs)).finished
+
+
+def test_a_finished_run_without_checkpoints_cannot_be_made_longer(tmp_path):
+    write_run_file(tmp_path / "run", resolved(tmp_path / "run"))
+    finish(tmp_path / "run", 6)
+    with pytest.raises(ValueError, match=r"kept no checkpoint.*--model_name_or_path"):
+        open_run_folder(tmp_path / "run", resolved(tmp_path / "run", "--max_steps", "9"))
+
+
+def test_an_unreadable_run_file_is_refused(run):
+    for text in ("a: [", "just words"):
+        (run / "run.yaml").write_text(text)
+        with pytest.raises(ValueError, match=r"run\.yaml.*choose another output_dir"):
+            open_run_folder(run, resolved(run))
+
+
+def test_checkpoints_are_ordered_by_number_and_other_names_ignored(tmp_path):
+    assert newest_checkpoint(tmp_path) is None
+    for name in ("checkpoint-9", "checkpoint-10", "checkpoint-old", "checkpoint-11-copy"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "checkpoint-12").write_text("a file")
+    assert newest_checkpoint(tmp_path) == tmp_path / "checkpoint-10"
+
+
+def test_a_sound_checkpoint_passes(trained):
+    check_checkpoint(trained / "checkpoint-4")
+
+
+@pytest.mark.parametrize("fault", ["missing", "cut", "empty", "garbage"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "model.safetensors",
+        "trainer_state.json",
+        "config.json",
+        "optimizer.pt",
+        "scheduler.pt",
+        "rng_state.pth",
+    ],
+)
+def test_a_damaged_checkpoint_is_named_and_nothing_is_changed(run, name, fault):
+    file = run / "checkpoint-4" / name
+    content = file.read_bytes()
+    if fault == "missing":
+        file.unlink()
+    else:
+        half = content[: len(content) // 2]
+        file.write_bytes({"cut": half, "empty": b"", "garbage": b"\x00garbage" * 9}[fault])
+    before = snapshot(run)
+    message = rf"cannot resume: .*checkpoint-4/{name} is .*; delete the folder .*checkpoint-4 "
+    with pytest.raises(ValueError, match=message):
+        open_run_folder(run, resolved(run))
+    assert snapshot(run) == before
+    shutil.rmtree(run / "checkpoint-4")
+    assert open_run_folder(run, resolved(run)).checkpoint == run / "checkpoint-2"
+
+
+def test_a_missing_shard_is_named(run):
+    checkpoint = run / "checkpoint-4"
+    (checkpoint / "model.safetensors").rename(checkpoint / "model-00001-of-00002.safetensors")
+    shards = {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}
+    (checkpoint / "model.safetensors.index.json").write_text(json.dumps({"weight_map": shards}))
+    with pytest.raises(ValueError, match=r"model-00002-of-00002\.safetensors is missing"):
+        check_checkpoint(checkpoint)
