@@ -1,0 +1,86 @@
+"""The configs of the masked-LM recipe: they are read, explained, and as large as they say."""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from transformers import AutoModelForMaskedLM, TrainingArguments
+
+from hf_linear_attn.training.arguments import DataArguments, MaskingArguments, ModelArguments
+from hf_linear_attn.training.model_setup import build_config, check_block_size
+from hf_linear_attn.training.recipe_parser import RecipeParser
+from hf_linear_attn.training.run_checks import check_training_arguments
+from tests.recipes.mlm_recipe import MLM
+
+FOLDER = Path(__file__).parents[2] / "recipes" / "configs" / "mlm"
+FILES = sorted(FOLDER.glob("*.yaml"))
+TYPES = (ModelArguments, DataArguments, MaskingArguments, TrainingArguments)
+BASES = ["cosformer", "linear_transformer", "softmax"]
+
+
+def test_all_configs_are_there():
+    assert {file.name for file in FILES} == {"tiny-cpu.yaml", *(f"{b}-base.yaml" for b in BASES)}
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_a_config_is_accepted_by_every_check(file):
+    model, data, _, training = RecipeParser(TYPES).parse_recipe(["--config", str(file)])
+    check_training_arguments(training, data)
+    check_block_size(build_config(model), data.block_size)
+    assert training.report_to == []
+    assert training.ddp_find_unused_parameters is False
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_every_field_has_a_comment_above_it(file):
+    lines = file.read_text().splitlines()
+    fields = [i for i, line in enumerate(lines) if re.match(r" *\w+:", line)]
+    assert len(fields) > 20
+    for i in fields:
+        assert re.match(r" *# [^-]", lines[i - 1]), lines[i]
+
+
+@pytest.mark.parametrize("attention", BASES)
+def test_a_base_model_has_robertas_size_and_optimiser(attention):
+    file = FOLDER / f"{attention}-base.yaml"
+    model, data, masking, training = RecipeParser(TYPES).parse_recipe(["--config", str(file)])
+    with torch.device("meta"):
+        built = AutoModelForMaskedLM.from_config(build_config(model))
+    assert model.attention == attention
+    # RoBERTa-base has 124.7 million, 2 of its 514 position rows are unused and 1 type row is none.
+    assert built.num_parameters() == 124_697_433 - 3 * 768
+    assert data.block_size == 512
+    assert masking.mlm_probability == 0.15
+    assert training.learning_rate == 6e-4
+    assert (training.adam_beta1, training.adam_beta2) == (0.9, 0.98)
+    assert training.adam_epsilon == 1e-6
+    assert training.weight_decay == 0.01
+    batch = training.per_device_train_batch_size * training.gradient_accumulation_steps
+    assert 8 * batch == 8192
+
+
+def test_the_base_configs_differ_in_what_they_must_only():
+    loaded = [yaml.safe_load((FOLDER / f"{b}-base.yaml").read_text()) for b in BASES]
+    dropout = loaded[2]["model"].pop("attention_probs_dropout_prob")
+    assert dropout == 0.1
+    for config in loaded:
+        del config["attention"], config["output_dir"]
+    assert loaded[0] == loaded[1] == loaded[2]
+
+
+@pytest.mark.parametrize("attention", BASES)
+def test_a_base_config_runs_on_a_cpu_at_reduced_size(settings, attention):
+    small = "hidden_size=32,num_hidden_layers=1,num_attention_heads=2,intermediate_size=64,"
+    MLM.main(
+        [
+            "--config", str(FOLDER / f"{attention}-base.yaml"), "--train_file", "text.txt",
+            "--output_dir", "run", "--max_steps", "2", "--use_cpu", "--disable_tqdm",
+            "--config_overrides", small + "max_position_embeddings=32,vocab_size=300",
+            "--vocab_size", "300", "--block_size", "32", "--validation_fraction", "0.2",
+            "--per_device_train_batch_size", "2", "--gradient_accumulation_steps", "2",
+            "--preprocessing_num_workers", "null", "--dataloader_num_workers", "0",
+        ]
+    )  # fmt: skip
+    assert Path("run/model.safetensors").is_file()

@@ -1,0 +1,56 @@
+"""The recipe as a person starts it: `accelerate launch`, without any argument."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.recipes.mlm_recipe import RECIPE, ROOT
+
+ACCELERATE = str(Path(sys.executable).with_name("accelerate"))
+
+
+def run(*command: str, timeout: int) -> subprocess.CompletedProcess:
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "HF_DATASETS_CACHE": str(Path.cwd() / "cache"),
+        "COLUMNS": "200",
+    }
+    return subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=timeout, check=False
+    )
+
+
+@pytest.mark.slow
+def test_the_default_run_leaves_the_unigram_plateau():
+    done = run(ACCELERATE, "launch", str(RECIPE), "--disable_tqdm", timeout=900)
+    assert done.returncode == 0, done.stderr[-3000:]
+    folder = Path("runs/mlm-tiny-cpu")
+    results = json.loads((folder / "all_results.json").read_text())
+    assert results["eval_loss"] <= results["eval_unigram_loss"] - 0.2
+    for name in ("loss_curve.png", "loss_curve.csv", "README.md", "model.safetensors"):
+        assert (folder / name).is_file()
+    assert f"{results['eval_loss']:.4f}" in done.stdout
+    assert "guesses:" in done.stdout
+
+
+@pytest.mark.slow
+def test_a_mistake_is_one_line_and_exit_code_two():
+    done = run(sys.executable, str(RECIPE), "--attention", "cosfomer", timeout=300)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "did you mean 'cosformer'" in done.stderr
+    assert not Path("runs").exists()
+
+
+@pytest.mark.slow
+def test_the_launcher_passes_the_mistake_on():
+    # The launcher adds a traceback of its own, of its call of the recipe.
+    done = run(ACCELERATE, "launch", str(RECIPE), "--max_stepz", "3", timeout=300)
+    assert done.returncode != 0
+    assert "error: unknown argument '--max_stepz'; did you mean '--max_steps'?" in done.stderr
+    assert not Path("runs").exists()
