@@ -118,7 +118,7 @@ def test_elu_feature_map():
     assert relative_error(out, weights @ tensors[2] / weights.sum(-1, keepdim=True)) <= 1e-12
 
 
-@pytest.mark.parametrize("horizon", ["lenght", 0, -3])
+@pytest.mark.parametrize("horizon", ["rows", 0, -3])
 def test_a_wrong_horizon_is_refused(horizon):
     with pytest.raises(ValueError, match="cos_horizon"):
         CosformerAttention(cos_horizon=horizon)
