@@ -50,7 +50,8 @@ class LinearAttnConfig(PreTrainedConfig):
         embedding_norm: norm after the embeddings; None = yes for encoders.
         final_norm: norm after the last block; None = with norm_position "pre" only.
         qk_norm: RMS norm of queries and keys over head_dim.
-        position_embedding_type: "learned", "sinusoidal", "rope", "lrpe" or "none".
+        position_embedding_type: "learned", "sinusoidal" (with token embeddings times √hidden_size),
+            "rope", "lrpe" or "none".
         max_position_embeddings: usable tokens of a learned table; positions start at 0.
         rope_parameters: {"rope_type": "default", "rope_theta": float}; "rope" only.
         type_vocab_size: number of token types; 0 = none.

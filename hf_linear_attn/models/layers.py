@@ -78,7 +78,8 @@ class MLP(nn.Module):
 class SinusoidalPositions(nn.Module):
     """Sines and cosines of the positions (Vaswani et al. 2017, §3.5), computed in fp32.
 
-    The first half of the width holds sines, the second half cosines.
+    The first half of the width holds sines, the second half cosines. The token embeddings beside
+    them are multiplied by √width (§3.4).
     """
 
     def __init__(self, width: int):

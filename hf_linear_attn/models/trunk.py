@@ -58,7 +58,7 @@ class Embeddings(nn.Module):
 
     def __init__(self, config: LinearAttnConfig):
         super().__init__()
-        width = config.hidden_size
+        self.width = width = config.hidden_size
         self.embed_positions = None
         if config.position_embedding_type == "learned":
             self.embed_positions = nn.Embedding(config.max_position_embeddings, width)
@@ -72,6 +72,9 @@ class Embeddings(nn.Module):
 
     def forward(self, x: Tensor, positions: Tensor, token_type_ids: Tensor | None) -> Tensor:
         """Token embeddings (batch, seq, hidden) -> input of the first block."""
+        if isinstance(self.embed_positions, SinusoidalPositions):
+            # Sines have size 1; the paper scales the embeddings up to them.
+            x = x * self.width**0.5
         if self.embed_positions is not None:
             x = x + self.embed_positions(positions).to(x.dtype)
         if self.embed_types is not None:
