@@ -77,7 +77,8 @@ class Attention(nn.Module):
             causal: token i sees tokens j ≤ i; the last query is aligned with the last key.
             key_mask: bool (batch, key_len), True = real token; None = no padding.
             query_positions, key_positions: int (batch or 1, len); None = counted over the real
-                tokens of each document, from 0.
+                tokens of each document, from 0. Where the lengths are equal, what is given for
+                one side holds for the other: cross-attention then has to give both.
             query_segments, key_segments: int (batch, len), the document of each token; None = one
                 document a row.
             state: what an earlier call returned for the tokens before these, or None.
@@ -91,6 +92,9 @@ class Attention(nn.Module):
         """
         self._check_shapes(query, key, value, causal)
         alike = query.shape[2] == key.shape[2]
+        # With positions of their own the queries are other tokens: the keys' pads say nothing.
+        crossed = query_positions is not None and key_positions is not None
+        query_mask = key_mask if alike and not crossed else None
         if key_segments is None and alike:
             key_segments = query_segments
         if query_segments is None and alike:
@@ -108,7 +112,7 @@ class Attention(nn.Module):
         tokens = Tokens(
             causal, key_mask, query_positions, key_positions, query_segments, key_segments
         )
-        self._check_tokens(tokens, query, key)
+        self._check_tokens(tokens, query, key, query_mask)
         return self.attend(query, key, value, tokens, state)
 
     def attend(
@@ -139,6 +143,11 @@ class Attention(nn.Module):
                 f"kv_heads, key_len, ·); got {query.ndim}, {key.ndim} and {value.ndim} dimensions."
             )
         heads, groups = query.shape[1], key.shape[1]
+        if 0 in (groups, query.shape[2], key.shape[2]):
+            raise ValueError(
+                f"{name} needs a head, a query and a key at least; got query "
+                f"{tuple(query.shape)}, key {tuple(key.shape)}."
+            )
         if heads % groups or key.shape[:3] != value.shape[:3] or query.shape[0] != key.shape[0]:
             raise ValueError(
                 f"{name}: key and value must share (batch, kv_heads, key_len), kv_heads divide "
@@ -159,7 +168,9 @@ class Attention(nn.Module):
                 f"queries and {key.shape[2]} keys."
             )
 
-    def _check_tokens(self, tokens: Tokens, query: Tensor, key: Tensor) -> None:
+    def _check_tokens(
+        self, tokens: Tokens, query: Tensor, key: Tensor, query_mask: Tensor | None
+    ) -> None:
         batch, n, m = query.shape[0], query.shape[2], key.shape[2]
         mask = tokens.key_mask
         if mask is not None and (mask.shape != (batch, m) or mask.dtype != torch.bool):
@@ -168,10 +179,10 @@ class Attention(nn.Module):
                 f"{mask.dtype} of shape {tuple(mask.shape)}."
             )
         sides = (
-            ("query", n, tokens.query_positions, tokens.query_segments),
-            ("key", m, tokens.key_positions, tokens.key_segments),
+            ("query", n, query_mask, tokens.query_positions, tokens.query_segments),
+            ("key", m, mask, tokens.key_positions, tokens.key_segments),
         )
-        for side, length, positions, segments in sides:
+        for side, length, real, positions, segments in sides:
             if positions is not None and positions.shape not in ((batch, length), (1, length)):
                 raise ValueError(
                     f"{side}_positions must have shape {(batch, length)} or {(1, length)}; got "
@@ -183,7 +194,6 @@ class Attention(nn.Module):
                     f"{tuple(segments.shape)}."
                 )
             if self.check_inputs and not torch.compiler.is_compiling():
-                real = mask if length == m else None
                 if segments is not None:
                     check_documents(segments, real)
                 if positions is not None:

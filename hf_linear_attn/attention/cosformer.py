@@ -60,8 +60,8 @@ class CosformerAttention(KernelizedAttention):
             check_inputs=check_inputs,
         )
         horizon = max_position_embeddings if cos_horizon is None else cos_horizon
-        wrong_word = isinstance(horizon, str) and horizon != "length"
-        if wrong_word or (not isinstance(horizon, str) and horizon < 1):
+        counted = isinstance(horizon, int) and horizon >= 1
+        if not counted and horizon != "length":
             raise ValueError(
                 f"cos_horizon is {horizon!r}; accepted: a number of tokens from 1 on, 'length' "
                 "(encoders: each row's real length), or None (max_position_embeddings)."

@@ -16,6 +16,8 @@ from torch import Tensor, nn
 from hf_linear_attn.attention.base import Attention, Tokens
 from hf_linear_attn.ops.feature_maps import get_feature_map
 from hf_linear_attn.ops.linear_attention import linear_attention
+from hf_linear_attn.ops.normaliser import divide
+from hf_linear_attn.ops.operands import accumulation_dtype
 
 
 class KernelizedAttention(Attention):
@@ -72,8 +74,7 @@ class KernelizedAttention(Attention):
             raise ValueError("a state cannot be carried into packed documents; drop one of them.")
         if tokens.key_segments is not None and tokens.query_segments is not tokens.key_segments:
             self._check_same_documents(tokens)
-        double = torch.float64 in (query.dtype, key.dtype, value.dtype)
-        angles = self.angles(tokens, torch.float64 if double else torch.float32) or (None, None)
+        angles = self.angles(tokens, accumulation_dtype(query, key, value)) or (None, None)
         if self.rotary is not None:
             return self._attend_rotated(query, key, value, tokens, state, angles)
         return linear_attention(
@@ -107,7 +108,7 @@ class KernelizedAttention(Attention):
     ) -> tuple[Tensor, Tensor | None]:
         """Numerator with rotated features, denominator without."""
         assert self.rotary is not None
-        dtype = torch.float64 if torch.float64 in (query.dtype, key.dtype) else torch.float32
+        dtype = accumulation_dtype(query, key, value)
         phi = get_feature_map(self.feature_map).forward
         if tokens.key_mask is not None:
             key = key.masked_fill(~tokens.key_mask[:, None, :, None], 0)
@@ -121,8 +122,6 @@ class KernelizedAttention(Attention):
         low, low_state = linear_attention(
             q, k, v.new_ones(*v.shape[:-1], 1), state=low_state, **shared
         )
-        dead = low <= 0
-        out = top / low.masked_fill(dead, 1).clamp_min(self.attention_eps)
         if top_state is not None and low_state is not None:
             state = torch.cat((top_state, low_state), dim=-1)
-        return out.masked_fill(dead, 0).to(value.dtype), state
+        return divide(top, low, self.attention_eps).to(value.dtype), state

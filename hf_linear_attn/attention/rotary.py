@@ -7,15 +7,17 @@ registered that positions determine; cosines are computed in fp32 in the forward
 import torch
 from torch import Tensor, nn
 
+from hf_linear_attn.ops.operands import accumulation_dtype
 
-def _frequencies(head_dim: int, theta: float, device=None) -> Tensor:
-    exponent = torch.arange(0, head_dim, 2, dtype=torch.float32, device=device) / head_dim
+
+def _frequencies(head_dim: int, theta: float, dtype=torch.float32, device=None) -> Tensor:
+    exponent = torch.arange(0, head_dim, 2, dtype=dtype, device=device) / head_dim
     return theta**-exponent
 
 
 def _turn(x: Tensor, positions: Tensor, frequencies: Tensor) -> Tensor:
     """Rotate x (batch, heads, seq, head_dim) by positions (batch or 1, seq) × frequencies."""
-    dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
+    dtype = accumulation_dtype(x)
     angles = positions[:, None, :, None].to(dtype) * frequencies.to(dtype)
     cos, sin = angles.cos(), angles.sin()
     first, second = x.to(dtype).chunk(2, dim=-1)
@@ -42,14 +44,16 @@ class RotaryEmbedding(nn.Module):
 
     def forward(self, x: Tensor, positions: Tensor) -> Tensor:
         """x (batch, heads, seq, head_dim), positions int (batch or 1, seq) -> like x."""
-        return _turn(x, positions, _frequencies(self.head_dim, self.theta, x.device))
+        dtype = accumulation_dtype(x)
+        return _turn(x, positions, _frequencies(self.head_dim, self.theta, dtype, x.device))
 
 
 class LRPE(nn.Module):
     """Linearised relative position encoding of TransNormer: x ← R_θ(p)(I − 2uuᵀ)x.
 
     u is a fixed random unit vector, saved with the model; the frequencies θ are learned and begin
-    as RoPE's (Qin et al. 2022, 2210.10340; "urpe core 1, p 3" of the authors' code).
+    as RoPE's (Qin et al. 2022, 2210.10340; "urpe core 1, p 3" of the authors' code). Both stay
+    fp32 in a 16-bit model.
 
     Args:
         head_dim: even.
@@ -74,6 +78,21 @@ class LRPE(nn.Module):
 
     def forward(self, x: Tensor, positions: Tensor) -> Tensor:
         """x (batch, heads, seq, head_dim), positions int (batch or 1, seq) -> like x."""
-        u = self.reflection.to(x.dtype)
-        x = x - 2 * (x @ u)[..., None] * u
-        return _turn(x, positions, self.theta)
+        u = self.reflection.to(accumulation_dtype(x))
+        # A product and a sum: autocast would round a matrix product.
+        reflected = x - 2 * (x * u).sum(-1, keepdim=True) * u
+        return _turn(reflected, positions, self.theta).to(x.dtype)
+
+    def _apply(self, fn, recurse=True):
+        """Follow a change of device or to fp64, but stay out of 16 bits.
+
+        An angle is position times θ: at position 500 a θ rounded to bf16 is another function.
+        """
+
+        def keep(tensor: Tensor) -> Tensor:
+            moved = fn(tensor)
+            if moved.is_floating_point() and moved.dtype.itemsize < tensor.dtype.itemsize:
+                return tensor.to(moved.device)
+            return moved
+
+        return super()._apply(keep, recurse)

@@ -52,7 +52,8 @@ class SoftmaxAttention(Attention):
 
     Args:
         config: a model config whose `_attn_implementation` is read at every call, or None.
-        attn_implementation: "eager", "sdpa" or "flash_attention_2", where config is None.
+        attn_implementation: "eager" (whose softmax is fp32, for fp64 inputs too), "sdpa" or
+            "flash_attention_2", where config is None.
         attention_probs_dropout_prob: dropout on the weights, in training.
         rotary, check_inputs: see `Attention`.
     """
@@ -93,6 +94,7 @@ class SoftmaxAttention(Attention):
         if self.rotary is not None:
             query = self.rotary(query, tokens.query_positions)
             key = self.rotary(key, tokens.key_positions)
+        query, key = query.to(value.dtype), key.to(value.dtype)
         # The functions read the number of query heads a key head from the module they are given.
         self.num_key_value_groups = query.shape[1] // key.shape[1]
         dropout = self.attention_probs_dropout_prob if self.training else 0.0
@@ -101,6 +103,10 @@ class SoftmaxAttention(Attention):
             return self._flash(query, key, value, tokens, shared), None
         # The eager function knows no causal flag.
         allowed = _allowed_pairs(query, key, tokens, explicit=name == "eager")
+        if tokens.key_mask is not None:
+            # A weight of 0 does not stop what stands at a pad if that is not a number.
+            pads = ~tokens.key_mask[:, None, :, None]
+            key, value = key.masked_fill(pads, 0), value.masked_fill(pads, 0)
         empty = None if allowed is None else ~allowed.any(-1, keepdim=True)
         mask = None
         if allowed is not None and empty is not None:
@@ -123,7 +129,6 @@ class SoftmaxAttention(Attention):
                 f"flash_attention_2 computes in float16 or bfloat16; got {value.dtype}. Load the "
                 "model with dtype=torch.bfloat16, run it under autocast, or use 'sdpa'."
             )
-        query, key = query.to(value.dtype), key.to(value.dtype)
         mask = tokens.key_mask
         extra = {}
         if tokens.key_segments is not None:
@@ -162,11 +167,20 @@ def _allowed_pairs(query: Tensor, key: Tensor, tokens: Tokens, *, explicit: bool
 
 
 def _cumulative_lengths(segments: Tensor, mask: Tensor | None) -> dict[str, Any]:
-    """Boundaries of all documents of a batch laid end to end; runs of pads count as documents."""
-    ids = fill_pads(segments, mask)
-    starts = document_starts(ids)
+    """Boundaries of all documents of a batch laid end to end; runs of pads count as documents.
+
+    Raises:
+        ValueError: a pad stands inside a document, which would be cut in two.
+    """
+    starts = documents = document_starts(fill_pads(segments, mask))
     if mask is not None:
         starts = starts | document_starts(mask.int())
+        runs = (starts & mask).sum(1)
+        if bool((runs > documents.sum(1)).any()):
+            raise ValueError(
+                "flash_attention_2 takes packed documents without padding inside them; move the "
+                "padding to their ends, or use 'sdpa'."
+            )
     flat = starts.flatten()
     ends = flat.new_ones(1)
     edges = torch.cat((flat, ends)).nonzero().flatten().to(torch.int32)

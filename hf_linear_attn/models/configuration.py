@@ -3,13 +3,13 @@
 import copy
 import dataclasses
 import difflib
+from collections.abc import Iterable
 from typing import Any, ClassVar, Literal, Self
 
 from transformers import PreTrainedConfig
-from transformers.activations import ACT2FN
 
-from hf_linear_attn.attention.registry import attention_fields, build_attention, get_attention
-from hf_linear_attn.hf_internals import type_validator
+from hf_linear_attn.attention.registry import attention_fields
+from hf_linear_attn.models.config_checks import check_config
 
 # What Transformers itself passes to a config beside its fields (loading, saving, labels).
 _TRANSFORMERS_KEYWORDS = {
@@ -129,15 +129,36 @@ class LinearAttnConfig(PreTrainedConfig):
             self.rope_parameters = rope
         self.check()
 
-    def _refuse_unknown(self, kwargs: dict[str, Any]) -> None:
+    def __setattr__(self, name: str, value: Any) -> None:
+        # Refused here and not only on loading: what can be set can be saved, and what was saved
+        # must load.
+        if not (name.startswith("_") or hasattr(type(self), name)):
+            self._refuse_unknown([name])
+        super().__setattr__(name, value)
+
+    @classmethod
+    def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
+        """As in Transformers, but a keyword that is no field raises, and values are checked.
+
+        Raises:
+            ValueError: an unknown field, or a value that is refused.
+        """
+        wants_unused = kwargs.pop("return_unused_kwargs", False)
+        loaded: Any = super().from_dict(config_dict, **kwargs, return_unused_kwargs=True)
+        config, unused = loaded
+        config.check()
+        if wants_unused:
+            return config, unused
+        config._refuse_unknown(unused)
+        return config
+
+    def _refuse_unknown(self, names: Iterable[str]) -> None:
         known = {field.name for field in dataclasses.fields(self)}
-        for name in kwargs:
-            if name not in _TRANSFORMERS_KEYWORDS:
+        for name in names:
+            if name not in known and name not in _TRANSFORMERS_KEYWORDS:
                 near = difflib.get_close_matches(name, known, n=1)
                 hint = f" Did you mean {near[0]!r}?" if near else ""
                 raise ValueError(f"{type(self).__name__} has no field {name!r}.{hint}")
-
-    # Settled values
 
     def settle(self, *, is_decoder: bool) -> Self:
         """A deep copy in which every open field has its value.
@@ -173,7 +194,7 @@ class LinearAttnConfig(PreTrainedConfig):
     @property
     def attention_names(self) -> list[str]:
         """Registry name of each layer's mechanism."""
-        names = self.layer_attention or self.default_attention
+        names = self.default_attention if self.layer_attention is None else self.layer_attention
         return [names] * self.num_hidden_layers if isinstance(names, str) else list(names)
 
     def attention_settings(self, name: str) -> dict[str, Any]:
@@ -188,125 +209,10 @@ class LinearAttnConfig(PreTrainedConfig):
         settings = {f: getattr(self, f) for f in attention_fields(name) if f in visible}
         return settings | (self.attention_kwargs or {}).get(name, {})
 
-    # Checks
-
     def check(self) -> None:
         """Look at every field; called when the config is made and again when a model is built.
 
         Raises:
             ValueError: names the field, what it holds and what is accepted.
         """
-        self._check_types()
-        self._check_sizes()
-        self._check_words()
-        self._check_positions()
-        self._check_attention()
-
-    def _check_types(self) -> None:
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            if field.name == "dtype":
-                continue
-            try:
-                type_validator(field.name, value, field.type)
-            except TypeError as error:
-                raise ValueError(f"{type(self).__name__}: {error}") from None
-
-    def _check_sizes(self) -> None:
-        positive = (
-            "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads",
-            "num_key_value_heads", "head_dim", "intermediate_size", "max_position_embeddings",
-            "norm_eps", "initializer_range", "chunk_size", "attention_eps", "logit_scale",
-        )  # fmt: skip
-        for name in positive:
-            value = getattr(self, name)
-            if value is not None and value <= 0:
-                raise ValueError(f"{name} is {value}; it must be above 0.")
-        if self.type_vocab_size < 0:
-            raise ValueError(f"type_vocab_size is {self.type_vocab_size}; it must be 0 or more.")
-        for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; it must lie in [0, 1).")
-        heads, groups = self.num_attention_heads, self.num_key_value_heads
-        if self.head_dim is None and self.hidden_size % heads:
-            raise ValueError(
-                f"num_attention_heads ({heads}) does not divide hidden_size ({self.hidden_size}). "
-                "Choose a divisor, or give head_dim."
-            )
-        if groups is not None and heads % groups:
-            raise ValueError(
-                f"num_key_value_heads ({groups}) does not divide num_attention_heads ({heads})."
-            )
-        if self.pad_token_id is not None and not 0 <= self.pad_token_id < self.vocab_size:
-            raise ValueError(
-                f"pad_token_id is {self.pad_token_id}; it must be None or an id below vocab_size "
-                f"({self.vocab_size})."
-            )
-
-    def _check_words(self) -> None:
-        for name in ("hidden_act", "glu_act"):
-            value = getattr(self, name)
-            if value is not None and value != "identity" and value not in ACT2FN:
-                near = difflib.get_close_matches(value, ACT2FN, n=1)
-                hint = f" Did you mean {near[0]!r}?" if near else ""
-                raise ValueError(f"{name} is {value!r}; accepted: {', '.join(ACT2FN)}.{hint}")
-        if self.glu_act is not None and self.mlp_type != "glu":
-            raise ValueError(
-                f"glu_act is {self.glu_act!r}, but mlp_type is {self.mlp_type!r}; set "
-                "mlp_type='glu', or hidden_act instead."
-            )
-        if self.is_decoder:
-            raise ValueError("is_decoder=True: this release has encoder models only.")
-        unused = {
-            "chunk_size_feed_forward": 0, "is_encoder_decoder": False, "output_attentions": False,
-        }  # fmt: skip
-        for name, off in unused.items():
-            if getattr(self, name) not in (off, None):
-                raise ValueError(
-                    f"{name}={getattr(self, name)} is not available in these models; leave it at "
-                    f"{off}."
-                )
-
-    def _check_positions(self) -> None:
-        if self.rope_parameters is None:
-            return
-        if self.position_embedding_type != "rope":
-            raise ValueError(
-                f"rope_parameters are given, but position_embedding_type is "
-                f"{self.position_embedding_type!r}; set it to 'rope' or leave them out."
-            )
-        unknown = set(self.rope_parameters) - {"rope_type", "rope_theta"}
-        if unknown or self.rope_parameters.get("rope_type", "default") != "default":
-            raise ValueError(
-                f"rope_parameters is {self.rope_parameters}; accepted: "
-                "{'rope_type': 'default', 'rope_theta': float}."
-            )
-
-    def _check_attention(self) -> None:
-        names = self.attention_names
-        if len(names) != self.num_hidden_layers:
-            raise ValueError(
-                f"layer_attention names {len(names)} layers, num_hidden_layers is "
-                f"{self.num_hidden_layers}; give one name, or one per layer."
-            )
-        mechanisms = {name: get_attention(name) for name in names}
-        for name in self.attention_kwargs or {}:
-            if name == self.default_attention or name not in mechanisms:
-                raise ValueError(
-                    f"attention_kwargs has settings for {name!r}, but "
-                    + (
-                        f"that is the mechanism of {type(self).__name__} itself: set its fields "
-                        "directly."
-                        if name == self.default_attention
-                        else f"no layer uses it (layers: {', '.join(sorted(mechanisms))})."
-                    )
-                )
-        for name in mechanisms:
-            build_attention(name, self.attention_settings(name), config=self)
-        wants_dropout = self.attention_probs_dropout_prob > 0
-        if wants_dropout and not any(m.supports_dropout for m in mechanisms.values()):
-            raise ValueError(
-                f"attention_probs_dropout_prob is {self.attention_probs_dropout_prob}, but no "
-                "layer has attention weights to drop: linear attention never forms them. Use 0 and "
-                "hidden_dropout_prob."
-            )
+        check_config(self)

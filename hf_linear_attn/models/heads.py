@@ -92,7 +92,7 @@ class LinearAttnForMaskedLM(LinearAttnPreTrainedModel):
             position_ids=position_ids,
             token_type_ids=token_type_ids,
             inputs_embeds=inputs_embeds,
-            **kwargs,
+            **{**kwargs, "return_dict": True},
         )
         x, targets = outputs.last_hidden_state, labels
         if labels is not None and labels.shape != x.shape[:2]:

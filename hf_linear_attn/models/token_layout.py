@@ -90,8 +90,9 @@ def packed_segments(
     position_ids: Tensor | None,
     seq_idx: Tensor | None,
     cu_seq_lens: Tensor | None,
-    mask: Tensor | None,
     shape: tuple[int, int],
+    *,
+    restarts: bool,
 ) -> Tensor | None:
     """Document of each token, int (batch, length), or None for one document a row.
 
@@ -99,29 +100,32 @@ def packed_segments(
         position_ids: int (batch or 1, length) or None.
         seq_idx: int (batch, length) or None.
         cu_seq_lens: int (documents + 1,), boundaries in the batch laid end to end, or None.
-        mask: bool (batch, length) or None.
         shape: (batch, length).
+        restarts: a position that is not above the one before it begins a document.
 
     Raises:
-        ValueError: shapes or boundaries that do not fit the input.
+        ValueError: shapes, types or boundaries that do not fit the input.
     """
     if position_ids is not None and position_ids.shape not in (shape, (1, shape[1])):
         raise ValueError(
             f"position_ids has shape {tuple(position_ids.shape)}; accepted: {shape} or "
             f"{(1, shape[1])}."
         )
+    for name, ids in (("position_ids", position_ids), ("seq_idx", seq_idx)):
+        if ids is not None and ids.is_floating_point():
+            raise ValueError(f"{name} must be integers; got {ids.dtype}.")
     if seq_idx is not None:
         if seq_idx.shape != shape:
             raise ValueError(f"seq_idx has shape {tuple(seq_idx.shape)}; the input has {shape}.")
         return seq_idx
     if cu_seq_lens is not None:
         return _from_boundaries(cu_seq_lens, shape)
-    if position_ids is None or mask is not None:
+    if position_ids is None or not restarts:
         return None
-    restarts = position_ids[:, 1:] <= position_ids[:, :-1]
-    if not torch.compiler.is_compiling() and not bool(restarts.any()):
+    begins = position_ids[:, 1:] <= position_ids[:, :-1]
+    if not torch.compiler.is_compiling() and not bool(begins.any()):
         return None
-    documents = torch.nn.functional.pad(restarts.long().cumsum(1), (1, 0))
+    documents = torch.nn.functional.pad(begins.long().cumsum(1), (1, 0))
     return documents.expand(shape)
 
 
@@ -139,6 +143,12 @@ def _from_boundaries(cu_seq_lens: Tensor, shape: tuple[int, int]) -> Tensor:
             raise ValueError(
                 f"cu_seq_lens_q must ascend from 0 to the number of tokens ({total}); got "
                 f"{cu_seq_lens.tolist()}."
+            )
+        rows = torch.arange(length, total, length, device=cu_seq_lens.device)
+        if not bool(torch.isin(rows, cu_seq_lens).all()):
+            raise ValueError(
+                f"cu_seq_lens_q is {cu_seq_lens.tolist()}: a document reaches over the end of a "
+                f"row of {length} tokens. Begin a document with each row, or pass one long row."
             )
     tokens = torch.arange(total, device=cu_seq_lens.device)
     return torch.searchsorted(cu_seq_lens.long(), tokens, right=True).view(shape)

@@ -1,7 +1,7 @@
 """The one trunk: embeddings and a stack of blocks."""
 
 import difflib
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -9,7 +9,6 @@ from transformers import PreTrainedModel
 from transformers import initialization as init
 from transformers.modeling_outputs import BaseModelOutput
 
-from hf_linear_attn.attention.base import Attention
 from hf_linear_attn.attention.rotary import LRPE
 from hf_linear_attn.attention.softmax import check_implementation
 from hf_linear_attn.hf_internals import capture_outputs
@@ -29,6 +28,8 @@ class LinearAttnPreTrainedModel(PreTrainedModel):
     _supports_sdpa = True
     _supports_flash_attn = True
     _supports_attention_backend = False
+    # Learned frequencies are multiplied by positions: 16 bits are not enough for them.
+    _keep_in_fp32_modules_strict = ["rotary"]  # noqa: RUF012
     _can_record_outputs = {"hidden_states": LinearAttnBlock}  # noqa: RUF012
 
     @torch.no_grad()
@@ -101,6 +102,11 @@ class Embeddings(nn.Module):
                     "use a model with more positions."
                 )
         if token_type_ids is not None:
+            if token_type_ids.shape[-1] != positions.shape[-1]:
+                raise ValueError(
+                    f"token_type_ids have shape {tuple(token_type_ids.shape)}; the input has "
+                    f"{positions.shape[-1]} tokens a row."
+                )
             limit = self.embed_types.num_embeddings if self.embed_types is not None else 1
             if bool(((token_type_ids < 0) | (token_type_ids >= limit)).any()):
                 raise ValueError(
@@ -151,7 +157,8 @@ class LinearAttnModel(LinearAttnPreTrainedModel):
             input_ids: int (batch, seq); or inputs_embeds.
             attention_mask: (batch, seq), 1 = real token, any dtype; or 4-D of padding alone.
             position_ids: int (batch or 1, seq); None = counted over real tokens from 0, in every
-                document.
+                document. Without attention_mask, seq_idx and cu_seq_lens_q a position that is not
+                above the one before it begins a new document.
             token_type_ids: int (batch, seq).
             inputs_embeds: float (batch, seq, hidden); or input_ids.
             seq_idx: int (batch, seq), the document of each token of packed rows.
@@ -172,7 +179,9 @@ class LinearAttnModel(LinearAttnPreTrainedModel):
         ):
             raise ValueError("cu_seq_lens_q and cu_seq_lens_k must be alike in an encoder.")
         mask = padding_mask(attention_mask, *shape)
-        segments = packed_segments(position_ids, seq_idx, cu_seq_lens_q, mask, shape)
+        # Asked of what was passed: whether a mask holds a pad must not change what restarts mean.
+        restarts = attention_mask is None
+        segments = packed_segments(position_ids, seq_idx, cu_seq_lens_q, shape, restarts=restarts)
         tokens = token_keywords(mask, position_ids, segments, shape, x.device)
         positions = tokens["query_positions"]
         assert positions is not None
@@ -188,14 +197,16 @@ class LinearAttnModel(LinearAttnPreTrainedModel):
             raise ValueError("give exactly one of input_ids and inputs_embeds.")
         if inputs_embeds is None:
             assert input_ids is not None
-            if input_ids.ndim != 2:
+            if input_ids.ndim != 2 or 0 in input_ids.shape:
                 raise ValueError(
-                    f"input_ids must be (batch, seq); got shape {tuple(input_ids.shape)}."
+                    "input_ids must be (batch, seq) with a token at least; got shape "
+                    f"{tuple(input_ids.shape)}."
                 )
             return self.embed_tokens(input_ids)
-        if inputs_embeds.ndim != 3 or inputs_embeds.shape[-1] != self.config.hidden_size:
+        width = self.config.hidden_size
+        if inputs_embeds.ndim != 3 or inputs_embeds.shape[-1] != width or 0 in inputs_embeds.shape:
             raise ValueError(
-                f"inputs_embeds must be (batch, seq, {self.config.hidden_size}); got shape "
+                f"inputs_embeds must be (batch, seq, {width}) with a token at least; got shape "
                 f"{tuple(inputs_embeds.shape)}."
             )
         return inputs_embeds
@@ -209,9 +220,9 @@ class LinearAttnModel(LinearAttnPreTrainedModel):
             self.warn_if_padding_and_no_attention_mask(input_ids, attention_mask)
         self.embeddings.check(positions, mask, token_type_ids)
         # Layers of one name are alike, so one of each is asked.
-        mechanisms = (m for m in self.modules() if isinstance(m, Attention))
-        for mechanism in {type(m): m for m in mechanisms}.values():
-            mechanism.check_positions(positions, mask, segments)
+        for index in {name: i for i, name in enumerate(self.config.attention_names)}.values():
+            block = cast(LinearAttnBlock, self.layers[index])
+            block.self_attn.mechanism.check_positions(positions, mask, segments)
 
 
 def _refuse_unknown(kwargs: dict[str, Any]) -> None:

@@ -16,8 +16,11 @@ from torch.autograd.function import once_differentiable
 
 from hf_linear_attn.backend import resolve_backend
 from hf_linear_attn.ops.feature_maps import get_feature_map
-from hf_linear_attn.ops.operands import Rows, Values
-from hf_linear_attn.ops.scan import Grads, Pattern, scan, scan_backward
+from hf_linear_attn.ops.normaliser import Normaliser
+from hf_linear_attn.ops.operands import Rows, Values, accumulation_dtype
+from hf_linear_attn.ops.pattern import Bounds, Pattern
+from hf_linear_attn.ops.scan import scan
+from hf_linear_attn.ops.scan_backward import Grads, scan_backward
 
 
 @dataclass(frozen=True)
@@ -50,8 +53,8 @@ def linear_attention(
 ) -> tuple[Tensor, Tensor | None]:
     """Linear attention over (batch, heads, seq, head_dim) tensors of any strides.
 
-    A row whose normaliser is 0 (no key to attend to, or all features zero) gives output 0 and
-    gradient 0.
+    A row whose normaliser is 0 or less (no key to attend to, features that do not meet) gives
+    output 0 and gradient 0.
 
     Args:
         q: (B, H, N, D) float.
@@ -98,31 +101,42 @@ class _LinearAttention(torch.autograd.Function):
             out, norm, saved, final = _forward(v, state, operands, settings, save)
         ctx.settings = settings
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(
-            q, k, v, out, norm, q_angles, k_angles, key_mask, segments, state, *saved
-        )
+        total, rest = (None, None) if norm is None else (norm.total, norm.rest)
+        tokens = (q_angles, k_angles, key_mask, segments)
+        ctx.save_for_backward(q, k, v, *tokens, out, total, rest, state, *saved)
         return out, final
 
     @staticmethod
     @once_differentiable
     def backward(ctx, grad_out, grad_final):  # pyright: ignore[reportIncompatibleMethodOverride]
-        q, k, v, out, norm, q_angles, k_angles, key_mask, segments, state, *saved = (
-            ctx.saved_tensors
-        )
+        # Asked for once: under gradient checkpointing a second time would be an error.
+        kept = ctx.saved_tensors
+        (q, k, v, *tokens, out, total, rest, state), saved = kept[:11], kept[11:] or None
         grad_out = torch.zeros_like(out) if grad_out is None else grad_out
         with torch.autocast(q.device.type, enabled=False):
-            operands = _operands(q, k, v, q_angles, k_angles, key_mask, segments, ctx.settings)
+            query_mask = _alive(grad_out, key_mask=tokens[2])
+            operands = _operands(q, k, v, *tokens, settings=ctx.settings, query_mask=query_mask)
+            groups = operands[0].x.shape[1:3]
+            norm = None
+            if ctx.settings.normalize:
+                out = out.unflatten(1, groups)
+                norm = Normaliser(out, operands[0].dtype, ctx.settings.eps, total, rest)
             grads = _backward(
-                operands, out, norm, state, saved or None, grad_out, grad_final, ctx.settings
+                operands, norm, state, saved, grad_out.unflatten(1, groups), grad_final
             )
         return (*grads, None, None, None, None, None)
 
 
-def _operands(q, k, v, q_angles, k_angles, key_mask, segments, settings):
-    dtype = _accumulation_dtype(q, k, v)
+def _alive(grad_out: Tensor, key_mask: Tensor | None) -> Tensor | None:
+    """Bool (B, N): queries that matter; whatever stands at the others must not get through."""
+    return None if key_mask is None else (grad_out != 0).flatten(3).any(3).any(1)
+
+
+def _operands(q, k, v, q_angles, k_angles, key_mask, segments, settings, query_mask=None):
+    dtype = accumulation_dtype(q, k, v)
     groups = (k.shape[1], q.shape[1] // k.shape[1])
     feature_map = get_feature_map(settings.feature_map)
-    queries = Rows(q.unflatten(1, groups), feature_map, q_angles, None, dtype)
+    queries = Rows(q.unflatten(1, groups), feature_map, q_angles, query_mask, dtype)
     keys = Rows(k.unsqueeze(2), feature_map, k_angles, key_mask, dtype)
     values = Values(v, key_mask, dtype, ones=settings.normalize)
     pattern = Pattern.build(
@@ -131,63 +145,45 @@ def _operands(q, k, v, q_angles, k_angles, key_mask, segments, settings):
     return queries, keys, values, pattern
 
 
-def _accumulation_dtype(*tensors: Tensor) -> torch.dtype:
-    double = any(x.dtype == torch.float64 for x in tensors)
-    return torch.float64 if double else torch.float32
-
-
 def _forward(v: Tensor, state: Tensor | None, operands, settings: _Settings, save: bool):
     queries, keys, values, pattern = operands
     B, G, r, N, _ = queries.x.shape
     out = v.new_empty(B, G, r, N, v.shape[-1])
-    norm = v.new_empty(B, G, r, N, 1, dtype=queries.dtype) if settings.normalize else None
-    saved, final = scan(
-        queries, keys, values, pattern, _flat(state, queries),
-        lambda bounds, chunk: _write_chunk(chunk, out, norm, bounds, settings),
-        save=save,
-    )  # fmt: skip
-    if settings.causal and final is None:
-        final = _empty_state(queries, values, state)
-    if final is not None:
-        final = final.unflatten(0, (B, G))
+    norm = Normaliser(out, queries.dtype, settings.eps) if settings.normalize else None
+
+    def emit(bounds: Bounds, chunk: Tensor) -> None:
+        start, stop = bounds
+        chunk = chunk.view(B, G, r, stop - start, -1)
+        if norm is None:
+            out[:, :, :, start:stop] = chunk
+        else:
+            norm.write(chunk, start, stop)
+
+    saved, final = scan(queries, keys, values, pattern, _flat(state, queries), emit, save=save)
     # A state that was not there at the first chunk is saved as an empty tensor.
     saved = [queries.x.new_empty(0) if s is None else s for s in saved]
-    return out.flatten(1, 2), norm, saved, final if settings.causal else None
+    final = final.unflatten(0, (B, G)) if settings.causal else None
+    return out.flatten(1, 2), norm, saved, final
 
 
 def _flat(state: Tensor | None, queries: Rows) -> Tensor | None:
     return None if state is None else state.to(queries.dtype).flatten(0, 1)
 
 
-def _empty_state(queries: Rows, values: Values, state: Tensor | None) -> Tensor:
-    """The state after no tokens at all."""
-    B, G, _, _, D = queries.x.shape
-    if (carried := _flat(state, queries)) is not None:
-        return carried
-    features = D if queries.turn is None else 2 * D
-    shape = (B * G, features, values.v.shape[-1] + values.ones)
-    return queries.x.new_zeros(shape, dtype=queries.dtype)
-
-
-def _write_chunk(chunk: Tensor, out: Tensor, norm: Tensor | None, bounds, settings) -> None:
-    start, stop = bounds
-    B, G, r, _, Dv = out.shape
-    chunk = chunk.view(B, G, r, stop - start, -1)
-    if norm is None:
-        out[:, :, :, start:stop] = chunk
-        return
-    total = chunk[..., Dv:]
-    norm[:, :, :, start:stop] = total
-    ratio = chunk[..., :Dv] / total.clamp_min(settings.eps)
-    out[:, :, :, start:stop] = ratio.masked_fill_(total <= 0, 0)
-
-
-def _backward(operands, out, norm, state, saved, grad_out, grad_final, settings: _Settings):
+def _backward(
+    operands, norm: Normaliser | None, state: Tensor | None, saved, grad_out: Tensor, grad_final
+):
     queries, keys, values, pattern = operands
-    B, G, r, _, _ = queries.x.shape
-    grad_out, out = grad_out.unflatten(1, (G, r)), out.unflatten(1, (G, r))
-    chunks = [_read_chunk(grad_out, out, norm, b, settings) for b in pattern.query_spans]
-    grads = Grads(torch.empty_like(queries.x), torch.empty_like(keys.x), torch.empty_like(values.v))
+    B, G = queries.x.shape[:2]
+    chunks = []
+    for start, stop in pattern.query_spans:
+        grad = grad_out[:, :, :, start:stop].to(queries.dtype)
+        if norm is not None:
+            grad = norm.backward(grad, start, stop)
+        if queries.pads is not None:
+            grad = grad.masked_fill(queries.pads[:, :, :, start:stop], 0)
+        chunks.append(grad.reshape(B * G, -1, grad.shape[-1]))
+    grads = Grads(*(torch.empty_like(x) for x in (queries.x, keys.x, values.v)))
     if saved is not None:
         saved = [None if s.numel() == 0 else s for s in saved]
     grad_state = scan_backward(
@@ -199,22 +195,6 @@ def _backward(operands, out, norm, state, saved, grad_out, grad_final, settings:
     else:
         grad_state = grad_state.unflatten(0, (B, G)).to(state.dtype)
     return grads.q.flatten(1, 2), grads.k.squeeze(2), grads.v, grad_state
-
-
-def _read_chunk(grad_out: Tensor, out: Tensor, norm: Tensor | None, bounds, settings) -> Tensor:
-    """∂L/∂[N, D] of a chunk as (B·G, r·n, Dv + normalize)."""
-    start, stop = bounds
-    B, G = grad_out.shape[:2]
-    dtype = torch.promote_types(grad_out.dtype, torch.float32) if norm is None else norm.dtype
-    grad = grad_out[:, :, :, start:stop].to(dtype)
-    if norm is not None:
-        total = norm[:, :, :, start:stop]
-        grad = (grad / total.clamp_min(settings.eps)).masked_fill_(total <= 0, 0)
-        through_norm = -(grad * out[:, :, :, start:stop]).sum(-1, keepdim=True)
-        # Where the normaliser is clamped it is a constant.
-        through_norm = through_norm.masked_fill_(total < settings.eps, 0)
-        grad = torch.cat((grad, through_norm), dim=-1)
-    return grad.reshape(B * G, -1, grad.shape[-1])
 
 
 def _check(
@@ -235,6 +215,8 @@ def _check(
         )
     if chunk_size < 1:
         raise ValueError(f"chunk_size is {chunk_size}; it must be at least 1.")
+    if N == 0 or M == 0:
+        raise ValueError(f"there must be a query and a key at least; got {N} and {M}.")
     if (causal or segments is not None) and N != M:
         raise ValueError(
             f"causal attention and segments need as many queries as keys; got {N} and {M}."

@@ -13,6 +13,12 @@ from torch import Tensor
 from hf_linear_attn.ops.feature_maps import FeatureMap
 
 
+def accumulation_dtype(*tensors: Tensor) -> torch.dtype:
+    """fp64 if any input is, else fp32: what sums, states, normalisers and angles are held in."""
+    double = any(x.dtype == torch.float64 for x in tensors)
+    return torch.float64 if double else torch.float32
+
+
 @dataclass(frozen=True)
 class Span:
     """Feature rows of one span. `raw` and `mapped` are kept for the derivative of the map."""

@@ -141,6 +141,53 @@ def test_parity_with_packed_documents(name, causal, length, padded):
         assert relative_error(a, b) <= 1e-12, f"gradient of {side}"
 
 
+@pytest.mark.parametrize("start", [3, 14, 30])
+@pytest.mark.parametrize("pads", [1, 20, 40])
+def test_parity_with_pads_inside_documents_and_foreign_ids_at_them(name, causal, start, pads):
+    """Runs of pads that end or fill a chunk, carrying ids of no document."""
+    length = 96
+    mask = torch.ones(BATCH, length, dtype=torch.bool)
+    mask[:, start : start + pads] = False
+    mask[1, 80:] = False
+    segments = (torch.arange(length) >= 75).long().repeat(BATCH, 1)
+    segments[~mask] = torch.randint(5, 9, (int((~mask).sum()),))
+    tensors = inputs(length)
+    out, _ = build(name, length)(*tensors, causal=causal, key_mask=mask, query_segments=segments)
+    wide, expected = reference(name, tensors, causal, length, key_mask=mask, segments=segments)
+    rows = mask[:, None, :, None]
+    upstream = torch.randn_like(out) * rows
+    assert relative_error(out * rows, expected * rows) <= 1e-12
+    found = torch.autograd.grad(out, tensors, upstream)
+    for side, a, b in zip("qkv", found, torch.autograd.grad(expected, wide, upstream), strict=True):
+        assert relative_error(a, b) <= 1e-12, f"gradient of {side}"
+
+
+@pytest.mark.parametrize("mean", [1, 3, 10])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_gradients_in_16_bits_where_values_have_a_mean(name, causal, dtype, mean):
+    """Σ ∂o·o nearly cancels there: an output rounded before its gradient leaves noise."""
+    q, k, v = inputs(130, dtype)
+    tensors = [q, k, (v.detach() + mean).requires_grad_()]
+    check_parity(name, causal, tensors, dtype, positions=130)
+
+
+def test_not_a_number_at_a_pad_goes_nowhere(name, causal):
+    mask = padding(40, "right")
+    tensors = inputs(40, torch.float32)
+    mechanism = build(name, 40)
+    rows = mask[:, None, :, None]
+    out, _ = mechanism(*tensors, causal=causal, key_mask=mask)
+    upstream = torch.randn_like(out) * rows
+    wanted = torch.autograd.grad(out, tensors, upstream)
+    dirty = [x.detach().masked_fill(~rows, torch.nan).requires_grad_() for x in tensors]
+    found_out, _ = mechanism(*dirty, causal=causal, key_mask=mask)
+    assert relative_error(found_out.masked_fill(~rows, 0), out * rows) <= 1e-6
+    found = torch.autograd.grad(found_out, dirty, upstream)
+    if mechanism.cache_kind == "recurrent state":
+        for a, b in zip(found, wanted, strict=True):
+            assert relative_error(a, b) <= 1e-6
+
+
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("pads", [3, 12, 70])
 def test_padding_changes_nothing(name, causal, side, pads):
@@ -268,6 +315,9 @@ def test_documents_that_are_not_contiguous_are_refused(name, causal):
 def test_wrong_shapes_are_refused(name, causal):
     q, k, v = inputs(8)
     mechanism = build(name, 16)
+    for empty in ((q[:, :, :0], k, v), (q, k[:, :, :0], v[:, :, :0]), (q, k[:, :0], v[:, :0])):
+        with pytest.raises(ValueError, match="at least"):
+            mechanism(*empty, causal=causal)
     with pytest.raises(ValueError, match="head_dim"):
         mechanism(q[..., :8], k, v, causal=causal)
     with pytest.raises(ValueError, match="kv_heads"):

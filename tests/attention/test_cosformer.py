@@ -6,6 +6,8 @@ import pytest
 import torch
 
 from hf_linear_attn import CosformerAttention
+from hf_linear_attn.attention import build_attention
+from hf_linear_attn.attention.rotary import RotaryEmbedding
 from tests.errors import relative_error
 from tests.reference import cosformer as formula
 
@@ -118,7 +120,7 @@ def test_elu_feature_map():
     assert relative_error(out, weights @ tensors[2] / weights.sum(-1, keepdim=True)) <= 1e-12
 
 
-@pytest.mark.parametrize("horizon", ["rows", 0, -3])
+@pytest.mark.parametrize("horizon", ["rows", 0, -3, 4.5])
 def test_a_wrong_horizon_is_refused(horizon):
     with pytest.raises(ValueError, match="cos_horizon"):
         CosformerAttention(cos_horizon=horizon)
@@ -136,6 +138,42 @@ def test_cross_attention_counts_each_side_from_zero():
         query_positions=torch.arange(9)[None], key_positions=keys,
     )  # fmt: skip
     assert relative_error(out, expected) <= 1e-12
+
+
+def test_cross_attention_of_equal_lengths_gives_both_positions():
+    q, k, v = (torch.randn(2, 3, 9, 24, dtype=torch.float64) for _ in range(3))
+    mask = torch.ones(2, 9, dtype=torch.bool)
+    mask[:, :4] = False
+    queries, keys = torch.arange(9)[None], (mask.long().cumsum(1) - 1).clamp_min(0)
+    tokens = {"key_mask": mask, "query_positions": queries, "key_positions": keys}
+    out, _ = CosformerAttention(cos_horizon=16)(q, k, v, causal=False, **tokens)
+    fewer, _ = CosformerAttention(cos_horizon=16)(q[:, :, :8], k, v, causal=False, key_mask=mask)
+    assert relative_error(out[:, :, :8], fewer) <= 1e-12
+    # The keys' pads excuse no query beyond the horizon.
+    with pytest.raises(ValueError, match="position 6 is outside"):
+        CosformerAttention(cos_horizon=6)(q, k, v, causal=False, **tokens)
+
+
+@pytest.mark.parametrize("name", ["cosformer", "linear_transformer"])
+@pytest.mark.parametrize("rotated", [False, True])
+def test_attention_eps_bounds_the_normaliser(name, rotated):
+    """An eps above every row sum turns the division into one by a constant."""
+    q, k, v = (0.1 * x for x in draw(6))
+    sums = {}
+    for eps in (1e3, 2e3):
+        rotary = RotaryEmbedding(24) if rotated else None
+        mechanism = build_attention(name, {"attention_eps": eps}, rotary=rotary)
+        sums[eps], _ = mechanism(q, k, v, causal=False)
+    assert relative_error(sums[1e3], 2 * sums[2e3]) <= 1e-12
+
+
+def test_a_row_that_sees_nothing_is_zero_with_a_rotation_too():
+    q, k, v = draw(6)
+    attention = CosformerAttention(cos_reweighting=False, rotary=RotaryEmbedding(24))
+    q[0, 0, 2] = -1
+    out, _ = attention(q, k, v, causal=False)
+    assert out[0, 0, 2].abs().max() == 0
+    assert out[0, 0, 1].abs().max() > 0
 
 
 def test_a_state_needs_positions():

@@ -27,7 +27,7 @@ def test_rope_is_a_rotation_of_half_split_pairs():
     x = torch.randn(1, 1, 5, 8, dtype=torch.float64)
     found = RotaryEmbedding(8)(x, torch.tensor([[0, 3, 4, 100, 7]]))
     for i, p in enumerate((0, 3, 4, 100, 7)):
-        assert torch.allclose(found[0, 0, i], rotation(p, 8) @ x[0, 0, i], atol=1e-6)
+        assert torch.allclose(found[0, 0, i], rotation(p, 8) @ x[0, 0, i], atol=1e-12)
 
 
 def test_rope_equals_transformers():
@@ -52,13 +52,21 @@ def test_lrpe_begins_as_rope_behind_a_reflection():
     assert torch.allclose(lrpe(x, positions), RotaryEmbedding(8)(reflected, positions), atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["linear_transformer", "cosformer"])
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [
+        ("linear_transformer", {}),
+        ("cosformer", {"cos_reweighting": False}),
+        ("cosformer", {"cos_horizon": 20}),
+    ],
+)
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("packed", [False, True])
-def test_linear_attention_rotates_behind_the_map_and_in_the_numerator_only(name, causal, packed):
+def test_linear_attention_rotates_behind_the_map_and_in_the_numerator_only(
+    name, fields, causal, packed
+):
     q, k, v = tensors = draw()
     rotary = RotaryEmbedding(16)
-    fields = {"cos_reweighting": False} if name == "cosformer" else {}
     mechanism = build_attention(name, fields, rotary=rotary)
     segments = (torch.arange(20) >= 8).long().expand(2, -1) if packed else None
     out, _ = mechanism(q, k, v, causal=causal, query_segments=segments)
@@ -68,7 +76,11 @@ def test_linear_attention_rotates_behind_the_map_and_in_the_numerator_only(name,
 
     positions = torch.arange(20) - (8 * (segments[0] if packed else 0))
     pairs = allowed_pairs(20, 20, segments=segments, causal=causal)
-    turned = [rotary(phi(x), positions[None]) for x in (q, k)]
+    if "cos_horizon" in fields:
+        distance = (positions[:, None] - positions[None, :]).double()
+        pairs = pairs * torch.cos(torch.pi / 2 * distance / 20)
+    matrices = torch.stack([rotation(p, 16) for p in positions.tolist()])
+    turned = [torch.einsum("nij,bhnj->bhni", matrices, phi(x)) for x in (q, k)]
     top = (turned[0] @ turned[1].mT * pairs) @ v
     low = (phi(q) @ phi(k).mT * pairs).sum(-1, keepdim=True)
     expected = torch.where(low > 0, top / low.clamp_min(1e-6), 0)
@@ -101,6 +113,20 @@ def test_softmax_rotates_queries_and_keys():
     p = torch.arange(20)[None]
     weights = torch.softmax(rotary(q, p) @ rotary(k, p).mT / 4, dim=-1)
     assert relative_error(out, weights @ v) <= 1e-12
+
+
+def test_lrpe_stays_out_of_16_bits():
+    """At position 500 an angle from a bf16 frequency is off by whole radians."""
+    lrpe = LRPE(16)
+    torch.nn.init.uniform_(lrpe.theta, 0.1, 1)
+    x, positions = torch.randn(1, 2, 50, 16), torch.arange(450, 500)[None]
+    wanted = lrpe(x, positions)
+    half = lrpe.to(torch.bfloat16)
+    assert {half.theta.dtype, half.reflection.dtype} == {torch.float32}
+    assert half.double().theta.dtype == torch.float64
+    assert relative_error(half.float()(x.bfloat16(), positions), wanted) <= 1e-2
+    with torch.autocast("cpu", torch.bfloat16):
+        assert relative_error(lrpe(x, positions), wanted) <= 1e-6
 
 
 def test_an_odd_head_size_cannot_be_rotated():

@@ -109,3 +109,11 @@ class TestFlash:
         with pytest.raises(ValueError, match="float16 or bfloat16"):
             attention(*draw(6), causal=False)
         assert not calls
+
+    def test_a_pad_inside_a_document_is_refused(self, calls):
+        attention = SoftmaxAttention(attn_implementation="flash_attention_2")
+        mask = torch.tensor([[True, True, False, True, True]] * 2)
+        segments = torch.zeros(2, 5, dtype=torch.long)
+        tensors = draw(5, dtype=torch.bfloat16)
+        with pytest.raises(ValueError, match="without padding inside"):
+            attention(*tensors, causal=False, key_mask=mask, query_segments=segments)

@@ -50,6 +50,15 @@ def test_fields_of_another_variant_are_unknown():
         ({"layer_attention": "cosfromer"}, "Did you mean 'cosformer'"),
         ({"layer_attention": ["softmax"]}, "names 1 layers, num_hidden_layers is 2"),
         ({"layer_attention": ["softmax"] * 3}, "names 3 layers"),
+        ({"layer_attention": []}, "names 0 layers"),
+        ({"layer_attention": ""}, "names no mechanism"),
+        ({"position_embedding_type": "rope", "rope_parameters": {"rope_theta": 0.0}}, "above 0"),
+        ({"position_embedding_type": "rope", "head_dim": 7}, "must be even"),
+        ({"position_embedding_type": "sinusoidal", "hidden_size": 33, "head_dim": 8}, "even"),
+        ({"norm_eps": float("inf")}, "above 0"),
+        ({"attention_eps": float("nan")}, "above 0"),
+        ({"eos_token_id": [2, 1000]}, "eos_token_id"),
+        ({"bos_token_id": -3}, "bos_token_id"),
         ({"rope_parameters": {"rope_theta": 1.0}}, "position_embedding_type"),
         ({"position_embedding_type": "rope", "rope_parameters": {"rope_type": "yarn"}}, "accepted"),
         ({"pad_token_id": 100}, "pad_token_id"),
@@ -122,3 +131,23 @@ def test_labels_and_dtypes_pass_through():
     assert config.num_labels == 3
     assert config.dtype == torch.bfloat16
     assert hla.CosformerConfig.from_dict(config.to_dict()).dtype == torch.bfloat16
+
+
+def test_an_unknown_field_raises_however_it_comes(make_config, variant, tmp_path):
+    config = make_config()
+    config.save_pretrained(tmp_path)
+    config_class = VARIANTS[variant][0]
+    for load in (config_class.from_pretrained, AutoConfig.from_pretrained):
+        with pytest.raises(ValueError, match="Did you mean 'hidden_size'"):
+            load(tmp_path, hiden_size=3)
+        assert load(tmp_path, norm_eps=0.5, revision="main", token=None).norm_eps == 0.5
+        with pytest.raises(ValueError, match="hidden_dropout_prob"):
+            load(tmp_path, hidden_dropout_prob=1.5)
+    # What can be set can be saved, and what was saved must load.
+    with pytest.raises(ValueError, match="has no field 'my_note'"):
+        config.my_note = "x"
+
+
+def test_the_base_config_needs_a_mechanism():
+    with pytest.raises(ValueError, match="use the config of a variant"):
+        hla.LinearAttnConfig(**TINY)

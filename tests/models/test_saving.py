@@ -39,6 +39,38 @@ def test_b28_every_parameter_comes_back_as_saved(make_model, variant, tmp_path, 
                 assert torch.equal(state[name], tensor.to(state[name].dtype)), name
 
 
+@pytest.mark.parametrize("position", ["learned", "rope", "lrpe"])
+def test_b28_the_reloaded_function_is_the_saved_one(make_model, tmp_path, position):
+    """What is not a parameter has to come back as well: LRPE's reflection is a buffer."""
+    model = make_model(position_embedding_type=position)
+    ids = tokens()
+    model.save_pretrained(tmp_path)
+    loaded = AutoModelForMaskedLM.from_pretrained(tmp_path).eval()
+    assert torch.equal(loaded(input_ids=ids).logits, model(input_ids=ids).logits)
+
+
+def test_lrpe_that_a_checkpoint_lacks_is_initialised(make_model, tmp_path):
+    model = make_model(position_embedding_type="lrpe")
+    lrpe = model.model.layers[0].self_attn.mechanism.rotary
+    state = {k: v for k, v in model.state_dict().items() if ".rotary." not in k}
+    model.save_pretrained(tmp_path, state_dict=state)
+    loaded, info = AutoModelForMaskedLM.from_pretrained(tmp_path, output_loading_info=True)
+    assert sum(".rotary." in k for k in info["missing_keys"]) == 4
+    for layer in loaded.model.layers:
+        rotary = layer.self_attn.mechanism.rotary
+        assert torch.equal(rotary.theta, lrpe.initial_theta())
+        assert rotary.reflection.norm().item() == pytest.approx(1)
+
+
+def test_lrpe_stays_fp32_in_a_bf16_model(make_model, tmp_path):
+    make_model(position_embedding_type="lrpe").save_pretrained(tmp_path)
+    loaded = AutoModelForMaskedLM.from_pretrained(tmp_path, dtype=torch.bfloat16)
+    rotary = loaded.model.layers[0].self_attn.mechanism.rotary
+    assert {rotary.theta.dtype, rotary.reflection.dtype} == {torch.float32}
+    assert loaded.lm_head.weight.dtype == torch.bfloat16
+    assert torch.isfinite(loaded(input_ids=tokens()).logits).all()
+
+
 def test_b28_another_head_changes_only_the_head(make_model, variant, tmp_path):
     model = make_model()
     model.save_pretrained(tmp_path)
@@ -110,22 +142,23 @@ def test_b30_tied_weights_are_stored_once_and_tied_again(make_model, tmp_path, t
 
 
 @pytest.mark.parametrize("tied", [True, False])
-@pytest.mark.parametrize("size", [105, 90])
-def test_b31_resizing_the_vocabulary(make_model, tmp_path, size, tied):
-    model = make_model(tie_word_embeddings=tied)
+@pytest.mark.parametrize("sizes", [(100, 105), (105, 90)])
+def test_b31_resizing_the_vocabulary(make_model, tmp_path, sizes, tied):
+    before, size = sizes
+    model = make_model(tie_word_embeddings=tied, vocab_size=before)
     torch.nn.init.normal_(model.lm_head.bias)
     old = {k: v.clone() for k, v in model.state_dict().items()}
     model.resize_token_embeddings(size)
     head = model.lm_head
-    sizes = (
+    found = (
         model.get_input_embeddings().weight.shape[0],
         head.weight.shape[0],
         head.bias.shape[0],
         model.config.vocab_size,
     )
-    assert sizes == (size,) * 4
+    assert found == (size,) * 4
     assert model.model.config.vocab_size == size
-    kept = min(size, 100)
+    kept = min(size, before)
     for name in ("model.embed_tokens.weight", "lm_head.weight", "lm_head.bias"):
         assert torch.equal(model.state_dict()[name][:kept], old[name][:kept]), name
     ids = tokens(high=kept)
@@ -136,6 +169,7 @@ def test_b31_resizing_the_vocabulary(make_model, tmp_path, size, tied):
     assert torch.equal(loaded(input_ids=ids).logits, out.logits)
 
 
+@pytest.mark.filterwarnings("ignore:`gradient_checkpointing_enable` is deprecated")
 @pytest.mark.parametrize("reentrant", [True, False])
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
 def test_b47_gradient_checkpointing_changes_memory_only(make_model, reentrant, dropout):
@@ -144,7 +178,7 @@ def test_b47_gradient_checkpointing_changes_memory_only(make_model, reentrant, d
     for checkpointing in (False, True):
         model = make_model(hidden_dropout_prob=dropout, use_cache=True).train()
         if checkpointing:
-            model.activation_checkpointing_enable({"use_reentrant": reentrant})
+            model.gradient_checkpointing_enable({"use_reentrant": reentrant})
         torch.manual_seed(7)
         loss = model(input_ids=ids, labels=ids).loss
         loss.backward()

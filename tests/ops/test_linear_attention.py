@@ -152,6 +152,23 @@ def test_b06_features_that_do_not_meet_have_no_gradient(causal):
         assert grad.abs().max() == 0
 
 
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_negative_normaliser_gives_zero(causal):
+    """Features of the caller's own may have any sign."""
+    q, k, v = qkv(12, dtype=torch.float64)
+    out, _ = linear_attention(q, k, v, causal=causal)
+    pairs = torch.ones(12, 12).tril() if causal else torch.ones(12, 12)
+    weights = q @ k.mT * pairs
+    total = weights.sum(-1, keepdim=True)
+    assert 0.1 < (total < 0).double().mean() < 0.9
+    expected = torch.where(total > 0, weights @ v / total.clamp_min(1e-6), 0)
+    assert relative_error(out, expected) <= 1e-12
+    upstream = torch.randn_like(out)
+    found = torch.autograd.grad(out, (q, k, v), upstream)
+    for a, b in zip(found, torch.autograd.grad(expected, (q, k, v), upstream), strict=True):
+        assert relative_error(a, b) <= 1e-12
+
+
 def test_b06_the_guard_leaves_ordinary_rows_alone():
     q, k, v = qkv(50, dtype=torch.float64)
     a = angles(50, 50)

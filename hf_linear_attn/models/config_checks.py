@@ -1,0 +1,163 @@
+"""What the fields of a config may hold; every refusal names the field and what is accepted."""
+
+import dataclasses
+import difflib
+import math
+from typing import TYPE_CHECKING
+
+from transformers.activations import ACT2FN
+
+from hf_linear_attn.attention.registry import build_attention, get_attention
+from hf_linear_attn.hf_internals import type_validator
+
+if TYPE_CHECKING:
+    from hf_linear_attn.models.configuration import LinearAttnConfig
+
+
+def check_config(config: "LinearAttnConfig") -> None:
+    """Look at every field.
+
+    Raises:
+        ValueError: names the field, what it holds and what is accepted.
+    """
+    _check_types(config)
+    _check_sizes(config)
+    _check_words(config)
+    _check_positions(config)
+    _check_attention(config)
+
+
+def _check_types(config: "LinearAttnConfig") -> None:
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if field.name == "dtype":
+            continue
+        try:
+            type_validator(field.name, value, field.type)
+        except TypeError as error:
+            raise ValueError(f"{type(config).__name__}: {error}") from None
+
+
+def _check_sizes(config: "LinearAttnConfig") -> None:
+    positive = (
+        "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads",
+        "num_key_value_heads", "head_dim", "intermediate_size", "max_position_embeddings",
+        "norm_eps", "initializer_range", "chunk_size", "attention_eps", "logit_scale",
+    )  # fmt: skip
+    for name in positive:
+        value = getattr(config, name)
+        if value is not None and not 0 < value < math.inf:
+            raise ValueError(f"{name} is {value}; it must be a number above 0.")
+    if config.type_vocab_size < 0:
+        raise ValueError(f"type_vocab_size is {config.type_vocab_size}; it must be 0 or more.")
+    for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
+        if not 0 <= getattr(config, name) < 1:
+            raise ValueError(f"{name} is {getattr(config, name)}; it must lie in [0, 1).")
+    heads, groups = config.num_attention_heads, config.num_key_value_heads
+    if config.head_dim is None and config.hidden_size % heads:
+        raise ValueError(
+            f"num_attention_heads ({heads}) does not divide hidden_size ({config.hidden_size}). "
+            "Choose a divisor, or give head_dim."
+        )
+    if groups is not None and heads % groups:
+        raise ValueError(
+            f"num_key_value_heads ({groups}) does not divide num_attention_heads ({heads})."
+        )
+    for name in ("pad_token_id", "bos_token_id", "eos_token_id"):
+        value = getattr(config, name)
+        ids = value if isinstance(value, list) else [value]
+        if not all(i is None or 0 <= i < config.vocab_size for i in ids):
+            raise ValueError(
+                f"{name} is {value}; it must be None or an id from 0 to vocab_size - 1 "
+                f"({config.vocab_size - 1})."
+            )
+
+
+def _check_words(config: "LinearAttnConfig") -> None:
+    for name in ("hidden_act", "glu_act"):
+        value = getattr(config, name)
+        if value is not None and value != "identity" and value not in ACT2FN:
+            near = difflib.get_close_matches(value, ACT2FN, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise ValueError(f"{name} is {value!r}; accepted: {', '.join(ACT2FN)}.{hint}")
+    if config.glu_act is not None and config.mlp_type != "glu":
+        raise ValueError(
+            f"glu_act is {config.glu_act!r}, but mlp_type is {config.mlp_type!r}; set "
+            "mlp_type='glu', or hidden_act instead."
+        )
+    if config.is_decoder:
+        raise ValueError("is_decoder=True: this release has encoder models only.")
+    unused = {
+        "chunk_size_feed_forward": 0, "is_encoder_decoder": False, "output_attentions": False,
+    }  # fmt: skip
+    for name, off in unused.items():
+        if getattr(config, name) not in (off, None):
+            raise ValueError(
+                f"{name}={getattr(config, name)} is not available in these models; leave it at "
+                f"{off}."
+            )
+
+
+def _check_positions(config: "LinearAttnConfig") -> None:
+    kind, head_dim = config.position_embedding_type, config.head_dim
+    head_dim = config.hidden_size // config.num_attention_heads if head_dim is None else head_dim
+    if kind in ("rope", "lrpe") and head_dim % 2:
+        raise ValueError(
+            f"position_embedding_type={kind!r} turns pairs: head_dim must be even; got {head_dim}."
+        )
+    if kind == "sinusoidal" and config.hidden_size % 2:
+        raise ValueError(
+            f"position_embedding_type='sinusoidal' needs an even hidden_size; got "
+            f"{config.hidden_size}."
+        )
+    if config.rope_parameters is None:
+        return
+    if config.position_embedding_type != "rope":
+        raise ValueError(
+            f"rope_parameters are given, but position_embedding_type is "
+            f"{config.position_embedding_type!r}; set it to 'rope' or leave them out."
+        )
+    unknown = set(config.rope_parameters) - {"rope_type", "rope_theta"}
+    theta = config.rope_parameters.get("rope_theta", config.default_theta)
+    counted = isinstance(theta, (int, float)) and 0 < theta < math.inf
+    named = config.rope_parameters.get("rope_type", "default") == "default"
+    if unknown or not counted or not named:
+        raise ValueError(
+            f"rope_parameters is {config.rope_parameters}; accepted: "
+            "{'rope_type': 'default', 'rope_theta': a number above 0}."
+        )
+
+
+def _check_attention(config: "LinearAttnConfig") -> None:
+    names = config.attention_names
+    if names and not all(names):
+        raise ValueError(
+            f"layer_attention of this {type(config).__name__} names no mechanism; give a "
+            "registry name, or use the config of a variant."
+        )
+    if len(names) != config.num_hidden_layers:
+        raise ValueError(
+            f"layer_attention names {len(names)} layers, num_hidden_layers is "
+            f"{config.num_hidden_layers}; give one name, or one per layer."
+        )
+    mechanisms = {name: get_attention(name) for name in names}
+    for name in config.attention_kwargs or {}:
+        if name == config.default_attention or name not in mechanisms:
+            raise ValueError(
+                f"attention_kwargs has settings for {name!r}, but "
+                + (
+                    f"that is the mechanism of {type(config).__name__} itself: set its fields "
+                    "directly."
+                    if name == config.default_attention
+                    else f"no layer uses it (layers: {', '.join(sorted(mechanisms))})."
+                )
+            )
+    for name in mechanisms:
+        build_attention(name, config.attention_settings(name), config=config)
+    wants_dropout = config.attention_probs_dropout_prob > 0
+    if wants_dropout and not any(m.supports_dropout for m in mechanisms.values()):
+        raise ValueError(
+            f"attention_probs_dropout_prob is {config.attention_probs_dropout_prob}, but no "
+            "layer has attention weights to drop: linear attention never forms them. Use 0 and "
+            "hidden_dropout_prob."
+        )
