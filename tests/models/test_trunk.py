@@ -318,8 +318,9 @@ def test_return_dict_false_in_the_config_gives_tuples(make_model):
     assert torch.equal(model(input_ids=ids)[0], model(input_ids=ids, return_dict=True).logits)
 
 
-def test_dropout_acts_after_embeddings_attention_and_mlp(make_model, monkeypatch):
-    model = make_model(hidden_dropout_prob=0.25).train()
+@pytest.mark.parametrize("norm_position", ["post", "pre"])
+def test_dropout_acts_after_embeddings_attention_and_mlp(make_model, monkeypatch, norm_position):
+    model = make_model(hidden_dropout_prob=0.25, norm_position=norm_position).train()
     rates = []
     monkeypatch.setattr(
         torch.nn.functional, "dropout", lambda x, p, *a: (rates.append(p), x * 0)[1]
