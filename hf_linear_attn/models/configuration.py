@@ -94,7 +94,7 @@ class LinearAttnConfig(PreTrainedConfig):
     glu_act: str | None = None
     norm_type: Literal["layernorm", "rmsnorm", "srmsnorm"] = "layernorm"
     norm_position: Literal["post", "pre"] | None = None
-    norm_eps: float = 1e-5
+    norm_eps: float | int = 1e-5
     embedding_norm: bool | None = None
     final_norm: bool | None = None
     qk_norm: bool = False
@@ -108,14 +108,14 @@ class LinearAttnConfig(PreTrainedConfig):
     logit_scale: float | int | None = None
     hidden_dropout_prob: float | int = 0.1
     attention_probs_dropout_prob: float | int = 0.0
-    initializer_range: float = 0.02
+    initializer_range: float | int = 0.02
     is_decoder: bool | None = None
     use_cache: bool = True
     tie_word_embeddings: bool = True
     layer_attention: str | list[str] | None = None
     attention_kwargs: dict[str, dict[str, Any]] | None = None
     chunk_size: int = 64
-    attention_eps: float = 1e-6
+    attention_eps: float | int = 1e-6
     pad_token_id: int | None = 1
     bos_token_id: int | None = 0
     eos_token_id: int | list[int] | None = 2

@@ -28,7 +28,8 @@ def build_examples(
     """Tokenize documents and cut them into examples.
 
     Special tokens that are written out in the text are text, so that no document can bring a mask
-    or a separator of its own.
+    or a separator of its own. Examples of special tokens alone (a line of characters the tokenizer
+    does not know) hold nothing to learn; they are left out, and counted.
 
     Args:
         documents: as `load_documents` gives them.
@@ -53,11 +54,12 @@ def build_examples(
     for name, limit in limits.items():
         split = documents[name]
         if args.streaming and name == "train":
-            examples[name] = _stream(cast("IterableDataset", split), tokenizer, args, layout)
-            examples[name] = examples[name].take(limit) if limit else examples[name]
+            stream = _stream(cast("IterableDataset", split), tokenizer, args, layout)
+            examples[name] = stream.take(limit) if limit else stream
             continue
         whole = _read_at_once(split) if args.streaming else cast("Dataset", split)
-        examples[name] = _first(_build(name, whole, tokenizer, args, layout), limit)
+        built = _build(name, whole, tokenizer, args, layout)
+        examples[name] = _first(_only_with_words(name, built, tokenizer), limit)
     return DatasetDict(examples)
 
 
@@ -104,6 +106,39 @@ def pack_dataset(
 ) -> Iterator[dict[str, Any]]:
     """`pack` over the whole of a tokenized data set, read batch by batch."""
     yield from pack(cast(Any, documents.iter(batch_size=READ_BATCH)), layout, remainder)
+
+
+def has_word(batch: Batch, special: list[int]) -> list[bool]:
+    """Which rows hold a token beside special ones.
+
+    Args:
+        batch: column `input_ids`.
+        special: ids of special tokens.
+    """
+    return [not set(ids) <= set(special) for ids in batch["input_ids"]]
+
+
+def _only_with_words(
+    name: str, examples: "Dataset", tokenizer: PreTrainedTokenizerFast
+) -> "Dataset":
+    special = sorted(tokenizer.all_special_ids)
+    kept = examples.filter(
+        has_word,
+        batched=True,
+        fn_kwargs={"special": special},
+        new_fingerprint=_fingerprint(examples, special),
+        desc=f"Looking for words ({name})",
+    )
+    if not len(kept):
+        raise ValueError(
+            f"{name}: all {len(examples):,} examples are special tokens alone: the tokenizer knows "
+            "no character of this text; choose another tokenizer"
+        )
+    left_out = len(examples) - len(kept)
+    kept.info.description = examples.info.description
+    if left_out:
+        kept.info.description += f"; {left_out:,} of special tokens alone are left out"
+    return kept
 
 
 def _first(examples: "Dataset", limit: int | None) -> "Dataset":
@@ -237,6 +272,9 @@ def _stream(
             remove_columns=["input_ids", "word_ids"],
             features=_example_features(args),
         )
+    examples = examples.filter(
+        has_word, batched=True, fn_kwargs={"special": sorted(tokenizer.all_special_ids)}
+    )
     if next(iter(examples), None) is None:
         raise ValueError("train: the stream does not give a single example")
     return examples

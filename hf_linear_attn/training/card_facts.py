@@ -59,7 +59,8 @@ def card_facts(
     speed = f" at {rate:,.0f} tokens per second" if rate else ""
     return CardFacts(
         name=args.output_dir.name,
-        path=str(args.output_dir),
+        # What the card says must hold on other machines.
+        path=args.output_dir.name if args.output_dir.is_absolute() else str(args.output_dir),
         model_type=model.config.model_type,
         parameters=results.parameters,
         model_facts=_model_facts(model),

@@ -130,9 +130,12 @@ def _from_hub(args: DataArguments) -> "tuple[AnyDataset, AnyDataset | None]":
 
 def _load(builder: str, source: str, **options: Any) -> Any:
     """`datasets.load_dataset`, whose many ways to fail all become one line."""
-    from datasets import load_dataset
+    from datasets import load_dataset, logging
     from datasets.exceptions import DatasetsError
 
+    verbosity = logging.get_verbosity()
+    # It logs the error it is about to raise; one line is enough.
+    logging.set_verbosity(logging.CRITICAL)
     try:
         return load_dataset(builder, **options)
     except (DatasetsError, OSError, ValueError, RuntimeError) as error:
@@ -140,6 +143,8 @@ def _load(builder: str, source: str, **options: Any) -> Any:
         while cause.__cause__ is not None:
             cause = cause.__cause__
         raise ValueError(f"{source!r} cannot be read: {cause}") from error
+    finally:
+        logging.set_verbosity(verbosity)
 
 
 def _text_only(dataset: Any, source: str, column: str) -> "AnyDataset":

@@ -41,6 +41,8 @@ class RecipeParser(HfArgumentParser):
         for action in self._actions:
             if action.dest in self._fields:
                 self._take_text(action)
+        # Groups named by our dataclasses come first in --help, Transformers' long list last.
+        self._action_groups.sort(key=lambda group: group is self._optionals)
         self.add_argument(
             "--config",
             nargs="+",
@@ -89,7 +91,8 @@ class RecipeParser(HfArgumentParser):
         if action.nargs == 0:
             return  # --no_field
         default = _written_default(self._fields[action.dest])
-        action.help = f"{action.help} (default: {default})".replace("%", "%%")
+        # argparse fills in %, and HfArgumentParser has doubled those of the field's own help.
+        action.help = f"{action.help} (default: {default.replace('%', '%%')})"
         hint = self._hints[action.dest]
         if action.nargs == "?" and not is_switch(hint):
             # The flag may stand alone, as --fsdp: then `fsdp: true` is its YAML form.

@@ -157,7 +157,8 @@ def _loading(output_dir: str) -> str:
     code = (
         "import hf_linear_attn; from transformers import pipeline; "
         f"fill_mask = pipeline('fill-mask', model={output_dir!r}); "
-        "print(fill_mask(f'The {fill_mask.tokenizer.mask_token} of the function.'))"
+        # Short enough for the shortest model.
+        "print(fill_mask(f'The {fill_mask.tokenizer.mask_token}'))"
     )
     # In double quotes it reads more easily, where the path has nothing that a shell would replace.
     plain = re.fullmatch(r"[\w./-]+", output_dir)

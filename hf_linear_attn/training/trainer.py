@@ -3,8 +3,9 @@
 from typing import Any
 
 import torch
+from torch.utils.data import DataLoader
 from transformers import PreTrainedTokenizerBase, Trainer, TrainerState, TrainingArguments
-from transformers.trainer_utils import TrainOutput
+from transformers.trainer_utils import EvalLoopOutput, TrainOutput
 
 from hf_linear_attn.training.callbacks import EpochMasks, LossCurve, Throughput
 from hf_linear_attn.training.collators import MaskedLMCollator
@@ -48,7 +49,8 @@ class MaskedLMTrainer(Trainer):
                 "masked language modelling; leave it at 0"
             )
         self.throughput = Throughput()
-        callbacks = [EpochMasks(collator), self.throughput]
+        # The clock comes last: what the others do at a save is not training.
+        curve = [] if unigram_loss is None else [LossCurve(unigram_loss)]
         super().__init__(
             model=model,
             args=args,
@@ -57,7 +59,7 @@ class MaskedLMTrainer(Trainer):
             eval_dataset=eval_dataset,
             processing_class=tokenizer,
             compute_metrics=MaskedLMMetrics(unigram_loss),
-            callbacks=callbacks if unigram_loss is None else [*callbacks, LossCurve(unigram_loss)],
+            callbacks=[EpochMasks(collator), *curve, self.throughput],
         )
 
     def train(
@@ -81,6 +83,23 @@ class MaskedLMTrainer(Trainer):
         if logged and logged[-1]["step"] == self.state.global_step and not best_was_loaded:
             return logged[-1]
         return self.evaluate()
+
+    def get_train_dataloader(self) -> DataLoader:
+        """Trainer's loader, with a generator of its own.
+
+        Each iterator draws a seed for its workers, from the global generator where there is no
+        other: what dropout draws would then depend on how often a loader was started.
+        """
+        loader = super().get_train_dataloader()
+        # accelerate wraps the loader that makes the iterators.
+        inner = getattr(loader, "base_dataloader", loader)
+        inner.generator = torch.Generator().manual_seed(self.args.seed)
+        return loader
+
+    def evaluation_loop(self, *args: Any, **kwargs: Any) -> EvalLoopOutput:
+        """Trainer's loop; it leaves the global generator as it was."""
+        with torch.random.fork_rng(devices=[]):
+            return super().evaluation_loop(*args, **kwargs)
 
     def compute_loss(
         self,

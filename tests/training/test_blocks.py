@@ -245,3 +245,29 @@ def test_a_tokenizer_without_separator_is_refused(tokenizer):
     )
     with pytest.raises(ValueError, match="lacks a token for the start"):
         build_examples(splits("x" * 20), bare, DataArguments(block_size=8))
+
+
+def test_examples_of_special_tokens_alone_are_left_out_and_counted():
+    """A tokenizer with an unknown token makes such rows; nothing in them could be masked."""
+    from datasets import Dataset, DatasetDict
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    words = {"<s>": 0, "<pad>": 1, "</s>": 2, "<unk>": 3, "<mask>": 4, "one": 5, "two": 6}
+    backend = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
+    backend.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=backend, cls_token="<s>", sep_token="</s>", pad_token="<pad>",
+        unk_token="<unk>", mask_token="<mask>",
+    )  # fmt: skip
+    texts = {"train": ["one two", "日本", "two", "§ ¶"], "validation": ["one"]}
+    documents = DatasetDict({k: Dataset.from_dict({"text": v}) for k, v in texts.items()})
+    args = DataArguments(data_format="lines", block_size=8)
+    examples = build_examples(documents, tokenizer, args)
+    assert examples["train"]["input_ids"] == [[0, 5, 6, 2], [0, 6, 2]]
+    assert "2 of special tokens alone are left out" in describe(examples)
+    nothing = DatasetDict(
+        {"train": Dataset.from_dict({"text": ["§"]}), "validation": documents["validation"]}
+    )
+    with pytest.raises(ValueError, match="choose another tokenizer"):
+        build_examples(nothing, tokenizer, args)

@@ -11,6 +11,7 @@ from datasets import Dataset
 from transformers import TrainerCallback, TrainingArguments
 from transformers.modeling_outputs import MaskedLMOutput
 
+from hf_linear_attn.training import callbacks
 from hf_linear_attn.training.collators import MaskedLMCollator
 from hf_linear_attn.training.metrics import row_statistics
 from hf_linear_attn.training.tokenizer import load_or_train_tokenizer
@@ -310,3 +311,39 @@ def test_the_curve_is_written_with_the_checkpoints(tmp_path, tokenizer):
     assert (tmp_path / "loss_curve.csv").is_file()
     state = json.loads((tmp_path / "checkpoint-1" / "trainer_state.json").read_text())
     assert state["global_step"] == 1
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_loaders_and_evaluation_leave_the_global_generator_alone(tmp_path, tokenizer, workers):
+    """Dropout draws from it: how often one evaluates must not change what is trained."""
+    trainer = make_trainer(tmp_path, tokenizer, dataloader_num_workers=workers)
+    before = torch.get_rng_state()
+    trainer.evaluate()
+    list(trainer.get_train_dataloader())
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_more_evaluations_do_not_change_the_weights(tmp_path, tokenizer):
+    weights = []
+    for number, evaluation in enumerate(({}, {"eval_strategy": "steps", "eval_steps": 1})):
+        trainer = make_trainer(
+            tmp_path / str(number), tokenizer, dropout=0.1, max_steps=4, **evaluation
+        )
+        trainer.train()
+        weights.append(trainer.model.state_dict())
+    for name, tensor in weights[0].items():
+        assert torch.equal(tensor, weights[1][name]), name
+
+
+def test_the_clock_stands_still_while_the_curve_is_drawn(tmp_path, tokenizer, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(callbacks.time, "perf_counter", lambda: now[0])
+
+    def slow(*_):
+        now[0] += 1000
+
+    monkeypatch.setattr(callbacks, "write_loss_curve", slow)
+    trainer = make_trainer(tmp_path, tokenizer, max_steps=4, save_strategy="steps", save_steps=1)
+    trainer.train()
+    assert now[0] >= 4000
+    assert trainer.throughput.seconds < 1000
