@@ -10,7 +10,6 @@ embedded corpus, two minutes on a CPU. The same command again goes on where the 
 
 import os
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from transformers import PreTrainedModel, set_seed
@@ -25,13 +24,16 @@ from hf_linear_attn.training.masked_lm_data import MaskedLMData, prepare_masked_
 from hf_linear_attn.training.program import run_program
 from hf_linear_attn.training.recipe_parser import RecipeParser
 from hf_linear_attn.training.report import RunResults, gather_results, next_commands, show_report
-from hf_linear_attn.training.run_checks import check_training_arguments, longer_run
-from hf_linear_attn.training.run_folder import (
-    RunFolder,
-    open_run_folder,
-    resolve_arguments,
-    write_run_file,
+from hf_linear_attn.training.run_checks import (
+    check_finite,
+    check_has_batches,
+    check_has_trained,
+    check_training_arguments,
+    longer_run,
+    parse_arguments,
 )
+from hf_linear_attn.training.run_files import RunFiles, check_same_data, save_final_state
+from hf_linear_attn.training.run_folder import RunFolder, open_run_folder, resolve_arguments
 from hf_linear_attn.training.trainer import MaskedLMTrainer
 
 RECIPE = os.path.relpath(__file__)
@@ -41,7 +43,7 @@ DEFAULT_CONFIG = Path(RECIPE).parent / "configs" / "mlm" / "tiny-cpu.yaml"
 def main(argv: list[str]) -> None:
     """Check the arguments and the output folder, prepare data and model, train, report."""
     parser = RecipeParser(tuple(MaskedLMArguments.__annotations__.values()))
-    args = MaskedLMArguments(*parser.parse_recipe(argv, default_config=DEFAULT_CONFIG))
+    args = MaskedLMArguments(*parse_arguments(parser, argv, DEFAULT_CONFIG))
     check_training_arguments(args.training, args.data)
     draft = model_setup.build_config(args.model)
     model_setup.check_block_size(draft, args.data.block_size)
@@ -53,18 +55,24 @@ def main(argv: list[str]) -> None:
         for purpose, command in commands(args):
             console.print(f"\n# {purpose}\n{command}", soft_wrap=True, markup=False)
         return
+    for path in folder.unfinished:
+        console.print(f"Passing over {path}: its saving was interrupted", soft_wrap=True)
     data = prepare(args, folder, draft.max_position_embeddings)
+    check_same_data(folder, data.fingerprint)
     console.print(data_source(args.data), data.description, sep="\n", soft_wrap=True)
     set_seed(args.training.seed)
     config = model_setup.build_config(args.model, data.tokenizer)
     model = model_setup.build_model(args.model, config)
-    trainer = make_trainer(args, folder, model, data, resolved)
+    run_files = RunFiles(folder, resolved, data.fingerprint)
+    trainer = make_trainer(args, folder, model, data, run_files)
     if folder.checkpoint is not None:
         console.print(f"Going on from {folder.checkpoint}", soft_wrap=True)
     results = train(trainer, args, folder, data)
     if trainer.is_world_process_zero():
+        run_files.write()  # a complete checkpoint is taken over without any training
         finish(args, data, model, trainer, results, console)
     trainer.end()
+    check_finite(results.after["eval_loss"])
 
 
 def prepare(args: MaskedLMArguments, folder: RunFolder, max_length: int) -> MaskedLMData:
@@ -86,9 +94,9 @@ def make_trainer(
     folder: RunFolder,
     model: PreTrainedModel,
     data: MaskedLMData,
-    resolved: dict[str, Any],
+    run_files: RunFiles,
 ) -> MaskedLMTrainer:
-    """The trainer; from here on the output folder is the run's."""
+    """The trainer of a run that begins or goes on."""
     # A run that goes on has its first evaluation in the history.
     args.training.eval_on_start = folder.checkpoint is None
     trainer = MaskedLMTrainer(
@@ -100,8 +108,11 @@ def make_trainer(
         data.tokenizer,
         data.unigram.loss,
     )
-    if trainer.is_world_process_zero():
-        write_run_file(folder.path, resolved)
+    check_has_batches(trainer)
+    trainer.add_callback(run_files)
+    # Last in the row, so that its clock stands still until all is saved.
+    trainer.remove_callback(trainer.throughput)
+    trainer.add_callback(trainer.throughput)
     return trainer
 
 
@@ -110,6 +121,7 @@ def train(
 ) -> RunResults:
     """Train from the beginning or from the checkpoint; save the model and the measurements."""
     trained = trainer.train(None if folder.checkpoint is None else str(folder.checkpoint))
+    check_has_trained(trainer)
     after = trainer.final_evaluation()
     trainer.save_model()
     trainer.save_metrics("train", trained.metrics)
@@ -132,7 +144,7 @@ def finish(
     write_loss_curve(trainer.state.log_history, args.output_dir, data.unigram.loss)
     if args.training.push_to_hub:
         trainer.push_to_hub()
-    trainer.save_state()  # last of all: it marks the run as finished
+    save_final_state(args.output_dir, trainer.state)  # last of all: it marks the run as finished
     show_report(console, results, example, commands(args), args.output_dir)
 
 

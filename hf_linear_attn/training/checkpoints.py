@@ -2,15 +2,21 @@
 
 import json
 import pickle
+import zipfile
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import torch
 from safetensors import SafetensorError, safe_open
 from transformers.trainer_pt_utils import safe_globals
 
-_WEIGHTS = "model.safetensors"
-_INDEX = "model.safetensors.index.json"
+from hf_linear_attn.training.checksums import CHECKSUMS_FILE, file_checksum
+
+WEIGHTS_FILE = "model.safetensors"
+INDEX_FILE = "model.safetensors.index.json"
+_STATE = "trainer_state.json"
+_STATE_KEYS = ("global_step", "max_steps", "epoch", "num_train_epochs", "log_history")
+_OPTIMIZER_KEYS = ("state", "param_groups")
 
 
 def checkpoint_steps(checkpoint: Path) -> int:
@@ -19,78 +25,163 @@ def checkpoint_steps(checkpoint: Path) -> int:
 
 
 def newest_checkpoint(folder: Path) -> Path | None:
-    """The folder `checkpoint-<steps>` with the most steps, None where there is none."""
+    """The saved folder `checkpoint-<steps>` with the most steps, None where there is none.
+
+    A folder whose saving was interrupted does not count, see `unfinished_checkpoints`.
+    """
+    unfinished = unfinished_checkpoints(folder)
+    return max(set(_checkpoints(folder)) - set(unfinished), key=checkpoint_steps, default=None)
+
+
+def unfinished_checkpoints(folder: Path) -> list[Path]:
+    """The checkpoints whose saving was interrupted, in the order of their steps.
+
+    They lack the checksums, which are written last, and either the state, which Trainer writes
+    last of its own files, or other checkpoints of the run have checksums of an earlier step.
+    """
+    found = _checkpoints(folder)
+    with_checksums = [p for p in found if (p / CHECKSUMS_FILE).is_file()]
+    first = min(map(checkpoint_steps, with_checksums), default=None)
+    return [
+        path
+        for path in found
+        if path not in with_checksums
+        and (
+            not (path / _STATE).is_file() or (first is not None and first < checkpoint_steps(path))
+        )
+    ]
+
+
+def check_checkpoint(checkpoint: Path) -> None:
+    """Read every file that resuming needs.
+
+    Args:
+        checkpoint: a folder written by Trainer, with checksums or without.
+
+    Raises:
+        ValueError: a file is missing, cut off, unreadable, of the wrong kind, or not the one that
+            was saved; the message names it.
+    """
+    try:
+        _check_kinds(checkpoint)
+        _check_checksums(checkpoint)
+    except DamagedFileError as error:
+        raise ValueError(
+            f"cannot resume: {error}; delete the folder {checkpoint} to go on from the "
+            "checkpoint before it (or from the beginning), nothing was changed"
+        ) from error
+
+
+class DamagedFileError(Exception):
+    """A file that is missing or cannot be used; the message names it."""
+
+
+def check_weights(folder: Path) -> None:
+    """Open the files of a saved model's weights, one file or several shards.
+
+    Raises:
+        DamagedFileError: one is missing, cut off or unreadable.
+    """
+    for file in _weight_files(folder):
+        if not file.is_file():
+            _refuse(file, "is missing")
+        try:
+            # Opening compares the header with the size of the file.
+            with safe_open(file, framework="pt") as tensors:
+                tensors.keys()
+        except SafetensorError as error:
+            _refuse(file, "is damaged or cut off", error)
+
+
+def read_json(file: Path) -> dict[str, Any]:
+    """A JSON file that holds a mapping.
+
+    Raises:
+        DamagedFileError: missing, unreadable or no mapping.
+    """
+    if not file.is_file():
+        _refuse(file, "is missing")
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        _refuse(file, "is not readable JSON", error)
+    if not isinstance(content, dict):
+        _refuse(file, "is damaged: it holds no mapping")
+    return content
+
+
+def _checkpoints(folder: Path) -> list[Path]:
     found = [
         path
         for path in folder.glob("checkpoint-*")
         if path.is_dir() and path.name.removeprefix("checkpoint-").isdigit()
     ]
-    return max(found, key=checkpoint_steps, default=None)
+    return sorted(found, key=checkpoint_steps)
 
 
-def check_checkpoint(checkpoint: Path) -> None:
-    """Open every file that resuming needs.
-
-    Args:
-        checkpoint: a folder written by Trainer.
-
-    Raises:
-        ValueError: a file is missing, cut off or unreadable; the message names it.
-    """
-    _check_json(checkpoint / "trainer_state.json")
-    _check_json(checkpoint / "config.json")
-    for weights in _weight_files(checkpoint):
-        _check_safetensors(weights)
+def _check_kinds(checkpoint: Path) -> None:
+    _check_keys(checkpoint / _STATE, read_json(checkpoint / _STATE), _STATE_KEYS)
+    for name in ("config.json", "tokenizer_config.json", "tokenizer.json"):
+        read_json(checkpoint / name)
+    check_weights(checkpoint)
     # Sharded engines keep optimiser and weights in folders of their own format.
     if any(checkpoint.glob("global_step*")) or any(checkpoint.glob("optimizer_*/")):
         return
     rng_states = sorted(checkpoint.glob("rng_state*.pth"))
     for file in rng_states or [checkpoint / "rng_state.pth"]:
-        _check_torch_file(file)
-    for name in ("optimizer.pt", "scheduler.pt"):
-        _check_torch_file(checkpoint / name)
+        _check_keys(file, _read_torch_file(file), ("cpu",))
+    optimizer = checkpoint / "optimizer.pt"
+    _check_keys(optimizer, _read_torch_file(optimizer), _OPTIMIZER_KEYS)
+    scheduler = checkpoint / "scheduler.pt"
+    _check_keys(scheduler, _read_torch_file(scheduler), ("last_epoch",))
 
 
-def _weight_files(checkpoint: Path) -> list[Path]:
-    index = checkpoint / _INDEX
+def _check_keys(file: Path, content: Any, keys: tuple[str, ...]) -> None:
+    missing = [k for k in keys if k not in content] if isinstance(content, dict) else list(keys)
+    if missing:
+        _refuse(file, f"is damaged: it has no {', '.join(missing)}")
+
+
+def _check_checksums(checkpoint: Path) -> None:
+    if not (checkpoint / CHECKSUMS_FILE).is_file():
+        return  # saved by something that writes none
+    for name, expected in read_json(checkpoint / CHECKSUMS_FILE).items():
+        file = checkpoint / name
+        if not file.is_file():
+            _refuse(file, "is missing")
+        if file_checksum(file) != expected:
+            _refuse(file, f"is not what was saved (it differs from {CHECKSUMS_FILE})")
+
+
+def _weight_files(folder: Path) -> list[Path]:
+    index = folder / INDEX_FILE
     if not index.is_file():
-        return [checkpoint / _WEIGHTS]
-    shards = _check_json(index).get("weight_map", {}).values()
-    return [checkpoint / name for name in sorted(set(shards))]
+        return [folder / WEIGHTS_FILE]
+    shards = read_json(index).get("weight_map")
+    if not isinstance(shards, dict) or not all(isinstance(name, str) for name in shards.values()):
+        _refuse(index, "is damaged: it has no weight_map")
+    return [folder / name for name in sorted(set(shards.values()))]
 
 
-def _check_json(file: Path) -> dict:
+def _read_torch_file(file: Path) -> Any:
     if not file.is_file():
         _refuse(file, "is missing")
     try:
-        return json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        _refuse(file, "is not readable JSON", error)
-
-
-def _check_safetensors(file: Path) -> None:
-    if not file.is_file():
-        _refuse(file, "is missing")
-    try:
-        # Opening compares the header with the size of the file.
-        with safe_open(file, framework="pt") as tensors:
-            tensors.keys()
-    except SafetensorError as error:
-        _refuse(file, "is damaged or cut off", error)
-
-
-def _check_torch_file(file: Path) -> None:
-    if not file.is_file():
-        _refuse(file, "is missing")
-    try:
+        with zipfile.ZipFile(file) as archive:
+            if archive.testzip() is not None:
+                _refuse(file, "is damaged: a part of it fails its check sum")
         with safe_globals():
-            torch.load(file, map_location="cpu", weights_only=True, mmap=True)
-    except (RuntimeError, EOFError, ValueError, OSError, pickle.UnpicklingError) as error:
+            return torch.load(file, map_location="cpu", weights_only=True, mmap=True)
+    except (
+        RuntimeError,
+        EOFError,
+        ValueError,
+        OSError,
+        pickle.UnpicklingError,
+        zipfile.BadZipFile,
+    ) as error:
         _refuse(file, "is damaged or cut off", error)
 
 
 def _refuse(file: Path, fault: str, error: Exception | None = None) -> NoReturn:
-    raise ValueError(
-        f"cannot resume: {file} {fault}; delete the folder {file.parent} to go on from the "
-        "checkpoint before it (or from the beginning), nothing was changed"
-    ) from error
+    raise DamagedFileError(f"{file} {fault}") from error

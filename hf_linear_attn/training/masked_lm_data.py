@@ -10,8 +10,10 @@ from hf_linear_attn.training.arguments import DataArguments, MaskingArguments
 from hf_linear_attn.training.blocks import build_examples, describe
 from hf_linear_attn.training.collators import EVALUATION_SEED, MaskedLMCollator, mask_once
 from hf_linear_attn.training.data import load_documents
+from hf_linear_attn.training.fingerprint import examples_fingerprint
 from hf_linear_attn.training.metrics import Unigram, token_counts, unigram_baseline
-from hf_linear_attn.training.tokenizer import load_or_train_tokenizer
+from hf_linear_attn.training.text_files import find_file
+from hf_linear_attn.training.tokenizer import SMALLEST_VOCABULARY, load_or_train_tokenizer
 
 # A stream has no end that could be waited for: tokenizer and unigram model see its beginning.
 STREAM_SAMPLE = 10_000
@@ -29,6 +31,8 @@ class MaskedLMData:
         collator: for the training rows.
         unigram: the unigram model of the training tokens on the masked evaluation tokens.
         description: counts, one line a split.
+        fingerprint: of the training examples (of a stream its beginning) and the evaluation
+            examples.
     """
 
     tokenizer: PreTrainedTokenizerBase
@@ -38,6 +42,7 @@ class MaskedLMData:
     collator: MaskedLMCollator
     unigram: Unigram
     description: str
+    fingerprint: dict[str, str]
 
 
 def prepare_masked_lm(
@@ -57,7 +62,14 @@ def prepare_masked_lm(
         vocab_size: of a tokenizer to train.
         max_length: of a tokenizer to train, in tokens.
         seed: of the split, the order and the training masks.
+
+    Raises:
+        ValueError: an evaluation file, a tokenizer or a vocabulary that cannot be used, before
+            the training text is read; and for data that cannot be.
     """
+    for file in data_args.validation_file or []:
+        find_file(file)
+    _check_tokenizer(tokenizer_name, vocab_size, max_length)
     documents: Any = load_documents(data_args, seed)
     tokenizer = load_or_train_tokenizer(
         tokenizer_name,
@@ -81,7 +93,21 @@ def prepare_masked_lm(
         collator=collator,
         unigram=unigram_baseline(counts, tokenizer.all_special_ids, evaluation),
         description=describe(examples),
+        fingerprint={
+            "training": examples_fingerprint(_beginning(examples["train"])),
+            "evaluation": examples_fingerprint(examples["validation"]),
+        },
     )
+
+
+def _check_tokenizer(name: str | None, vocab_size: int, max_length: int) -> None:
+    if name is not None:
+        load_or_train_tokenizer(name, (), vocab_size, max_length)
+    elif vocab_size < SMALLEST_VOCABULARY:
+        raise ValueError(
+            f"vocab_size: got {vocab_size}, expected at least {SMALLEST_VOCABULARY}: 256 bytes and "
+            "the special tokens"
+        )
 
 
 def _collator(

@@ -8,6 +8,13 @@ from transformers import AutoConfig, AutoModelForMaskedLM, PreTrainedModel, PreT
 from hf_linear_attn.models import CONFIG_CLASSES, LinearAttnConfig
 from hf_linear_attn.training.arguments import ModelArguments, parse_overrides
 from hf_linear_attn.training.casting import did_you_mean
+from hf_linear_attn.training.checkpoints import (
+    INDEX_FILE,
+    WEIGHTS_FILE,
+    DamagedFileError,
+    check_weights,
+    read_json,
+)
 
 _FROM_TOKENIZER = ("pad_token_id", "bos_token_id", "eos_token_id")
 # They change how a saved model trains or how fast it is, not what its weights compute.
@@ -74,9 +81,13 @@ def check_block_size(config: LinearAttnConfig, block_size: int) -> None:
 
 
 def build_model(args: ModelArguments, config: LinearAttnConfig) -> PreTrainedModel:
-    """A model with new weights from torch's current seed, or the saved one."""
+    """A model with new weights from torch's current seed, or the saved one.
+
+    Raises:
+        ValueError: the saved weights are not those of the config.
+    """
     if args.model_name_or_path is not None:
-        return AutoModelForMaskedLM.from_pretrained(args.model_name_or_path, config=config)
+        return _load_saved(args.model_name_or_path, config)
     return AutoModelForMaskedLM.from_config(config)
 
 
@@ -124,8 +135,8 @@ def _config_class(attention: str) -> type[LinearAttnConfig]:
 
 def _saved_config(source: str, attention: str) -> LinearAttnConfig:
     config_class = _config_class(attention)
-    if Path(source).is_dir() and not (Path(source) / "config.json").is_file():
-        raise ValueError(f"model_name_or_path {source} holds no config.json: not a saved model")
+    if Path(source).is_dir():
+        _check_saved_files(Path(source))
     try:
         config = AutoConfig.from_pretrained(source)
     except OSError as error:
@@ -139,6 +150,41 @@ def _saved_config(source: str, attention: str) -> LinearAttnConfig:
             f"is of type {config.model_type}; " + _advice(type(config))
         )
     return config
+
+
+def _check_saved_files(folder: Path) -> None:
+    if not (folder / "config.json").is_file():
+        raise ValueError(f"model_name_or_path {folder} holds no config.json: not a saved model")
+    if not any((folder / name).is_file() for name in (WEIGHTS_FILE, INDEX_FILE)):
+        raise ValueError(
+            f"model_name_or_path {folder} holds no {WEIGHTS_FILE}: not a saved model, or one "
+            "without its weights"
+        )
+    try:
+        read_json(folder / "config.json")
+        check_weights(folder)
+    except DamagedFileError as error:
+        raise ValueError(
+            f"model_name_or_path: {error}; save the model again or choose another one"
+        ) from error
+
+
+def _load_saved(source: str, config: LinearAttnConfig) -> PreTrainedModel:
+    """The saved model; weights that its file lacks would be drawn anew without a word."""
+    try:
+        model, report = AutoModelForMaskedLM.from_pretrained(
+            source, config=config, output_loading_info=True
+        )
+    except (OSError, RuntimeError) as error:
+        raise ValueError(f"model_name_or_path {source} cannot be loaded: {error}") from error
+    missing = sorted(report["missing_keys"])
+    if missing:
+        more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
+        raise ValueError(
+            f"model_name_or_path {source}: its weights lack {', '.join(missing[:3])}{more}, which "
+            "its config asks for; save the model again or choose another one"
+        )
+    return model
 
 
 def _advice(config_class: type) -> str:

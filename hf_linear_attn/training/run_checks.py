@@ -1,28 +1,131 @@
 """Training arguments that a recipe cannot honour are refused before anything is read."""
 
-from transformers import TrainingArguments
+import math
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import Trainer, TrainingArguments
+from transformers.integrations.deepspeed import unset_hf_deepspeed_config
+from transformers.trainer_utils import has_length
 
 from hf_linear_attn.training.arguments import DataArguments
+from hf_linear_attn.training.casting import did_you_mean
+from hf_linear_attn.training.recipe_parser import RecipeParser
+
+# What stands behind each name of report_to, as it is imported; the first one found serves.
+_REPORTERS = {
+    "azure_ml": ("azureml",),
+    "clearml": ("clearml",),
+    "codecarbon": ("codecarbon",),
+    "comet_ml": ("comet_ml",),
+    "dagshub": ("dagshub",),
+    "dvclive": ("dvclive",),
+    "flyte": ("flytekit",),
+    "kubeflow": (),
+    "mlflow": ("mlflow",),
+    "neptune": ("neptune",),
+    "swanlab": ("swanlab",),
+    "tensorboard": ("tensorboard", "tensorboardX"),
+    "trackio": ("trackio",),
+    "wandb": ("wandb",),
+}
+# The package behind an optimiser whose name holds the word, the first that fits; all others come
+# with torch or transformers.
+_OPTIMIZER_PACKAGES = {
+    "torch_4bit": "torchao",
+    "torch_8bit": "torchao",
+    "galore": "galore_torch",
+    "apollo": "apollo_torch",
+    "anyprecision": "torchdistx",
+    "lomo": "lomo_optim",
+    "grokadamw": "grokadamw",
+    "schedule_free": "schedulefree",
+    "stable_adamw": "optimi",
+    "8bit": "bitsandbytes",
+    "bnb": "bitsandbytes",
+    "paged": "bitsandbytes",
+    "ademamix": "bitsandbytes",
+    "lion": "bitsandbytes",
+}
+_SMALLEST = {
+    "per_device_train_batch_size": 1,
+    "per_device_eval_batch_size": 1,
+    "gradient_accumulation_steps": 1,
+    "save_total_limit": 1,
+    "eval_accumulation_steps": 1,
+    "dataloader_num_workers": 0,
+    "warmup_steps": 0,
+    "eval_delay": 0,
+    "weight_decay": 0,
+    "max_grad_norm": 0,
+}
+_SEEDS = ("seed", "data_seed")
+_HALF_PRECISION = ("fp16", "fp16_full_eval", "bf16_full_eval")
+
+
+def parse_arguments(parser: RecipeParser, argv: list[str], default_config: Path) -> tuple[Any, ...]:
+    """`parse_recipe`, with an optional package that an argument needs and that is missing named.
+
+    Raises:
+        ValueError: as `parse_recipe`, and for a missing package.
+    """
+    try:
+        return parser.parse_recipe(argv, default_config=default_config)
+    except ImportError as error:
+        # TrainingArguments registers its engine for all models before it finds it missing.
+        unset_hf_deepspeed_config()
+        package = error.name or str(error)
+        raise ValueError(
+            f"an argument needs a package that is not installed: {package}; install it or leave "
+            "the argument (such as deepspeed) out"
+        ) from error
 
 
 def check_training_arguments(args: TrainingArguments, data_args: DataArguments) -> None:
-    """Raise ValueError for a combination under which a recipe could not do what is asked."""
-    if args.max_steps == 0 or args.max_steps < -1:
+    """Raise ValueError for arguments under which a recipe could not do what is asked."""
+    _check_length(args, data_args)
+    _check_numbers(args)
+    _check_cadence(args)
+    _check_reporters(args)
+    _check_optimizer(args)
+    _check_unsupported(args)
+
+
+def check_has_batches(trainer: Trainer) -> None:
+    """Raise ValueError if an epoch of the training examples has no batch at all."""
+    # Building a loader may draw from torch's generator, which the training is to find untouched.
+    with torch.random.fork_rng(devices=[]):
+        loader = trainer.get_train_dataloader()
+    if has_length(loader) and len(loader) == 0:
+        args, examples = trainer.args, trainer.train_dataset
+        count = len(examples) if has_length(examples) else "too few"  # pyright: ignore
         raise ValueError(
-            f"max_steps is a positive number of optimiser steps; got {args.max_steps} "
-            "(-1, the default, trains for num_train_epochs)"
+            f"nothing to train on: {count} training examples give no batch of "
+            f"{args.train_batch_size} with dataloader_drop_last {args.dataloader_drop_last}; give "
+            "more text, lower per_device_train_batch_size, or leave dataloader_drop_last out"
         )
-    if args.max_steps < 0 and args.num_train_epochs <= 0:
-        raise ValueError(f"num_train_epochs is positive; got {args.num_train_epochs}")
-    if data_args.streaming and args.max_steps < 0:
-        raise ValueError("a stream has no known length: streaming needs max_steps")
-    if args.resume_from_checkpoint is not None:
+
+
+def check_has_trained(trainer: Trainer) -> None:
+    """Raise ValueError if training has ended without one optimiser step."""
+    if trainer.state.global_step == 0:
         raise ValueError(
-            "resume_from_checkpoint is not needed: a run goes on from the newest checkpoint in its "
-            "output_dir by itself; leave it out"
+            "nothing was trained: the training data gave no batch; give more text, lower "
+            "per_device_train_batch_size, or leave dataloader_drop_last out"
         )
-    if args.do_predict:
-        raise ValueError("do_predict: there is no test set in this recipe; leave it out")
+
+
+def check_finite(loss: float) -> None:
+    """Raise ValueError for a loss that is no number: the training has diverged."""
+    if not math.isfinite(loss):
+        raise ValueError(
+            f"the training has diverged: the final evaluation loss is {loss}; the folder is "
+            "complete, but its model is of no use. Lower learning_rate, raise warmup_steps, or set "
+            "max_grad_norm, with another output_dir"
+        )
 
 
 def longer_run(args: TrainingArguments) -> tuple[str, float] | None:
@@ -32,3 +135,83 @@ def longer_run(args: TrainingArguments) -> tuple[str, float] | None:
     if args.max_steps > 0:
         return "max_steps", 2 * args.max_steps
     return "num_train_epochs", 2 * args.num_train_epochs
+
+
+def _check_length(args: TrainingArguments, data_args: DataArguments) -> None:
+    if args.max_steps == 0 or args.max_steps < -1:
+        raise ValueError(
+            f"max_steps is a positive number of optimiser steps; got {args.max_steps} "
+            "(-1, the default, trains for num_train_epochs)"
+        )
+    if args.max_steps < 0 and not 0 < args.num_train_epochs < math.inf:
+        raise ValueError(f"num_train_epochs is positive; got {args.num_train_epochs}")
+    if data_args.streaming and args.max_steps < 0:
+        raise ValueError("a stream has no known length: streaming needs max_steps")
+
+
+def _check_numbers(args: TrainingArguments) -> None:
+    for name, least in _SMALLEST.items():
+        _check(args, name, lambda v, least=least: least <= v < math.inf, f"{least} or more")
+    for name in ("learning_rate", "adam_epsilon"):
+        _check(args, name, lambda v: 0 < v < math.inf, "a finite number above 0")
+    for name in ("adam_beta1", "adam_beta2"):
+        _check(args, name, lambda v: 0 <= v < 1, "at least 0 and below 1")
+    for name in _SEEDS:
+        _check(args, name, lambda v: 0 <= v < 2**32, "at least 0 and below 2**32")
+
+
+def _check_cadence(args: TrainingArguments) -> None:
+    for kind in ("logging", "eval", "save"):
+        if getattr(args, f"{kind}_strategy") == "steps":
+            accepted = "above 0: a number of steps, or a share of the run below 1"
+            _check(args, f"{kind}_steps", lambda v: 0 < v < math.inf, accepted)
+
+
+def _check(
+    args: TrainingArguments, name: str, is_good: Callable[[Any], bool], accepted: str
+) -> None:
+    """Compare a field that is set; a nan passes no comparison."""
+    value = getattr(args, name)
+    if value is not None and not is_good(value):
+        raise ValueError(f"{name}: got {value}, expected {accepted}")
+
+
+def _check_reporters(args: TrainingArguments) -> None:
+    for name in args.report_to or []:
+        if name not in _REPORTERS:
+            known = list(_REPORTERS)
+            hint = did_you_mean(name, known)
+            raise ValueError(f"report_to: got {name!r}, expected {', '.join(known)} or none{hint}")
+        packages = _REPORTERS[name]
+        if packages and not any(find_spec(package) for package in packages):
+            raise ValueError(
+                f"report_to {name} needs the package {packages[0]}, which is not installed; "
+                "install it or pass --report_to none"
+            )
+
+
+def _check_optimizer(args: TrainingArguments) -> None:
+    name = str(getattr(args.optim, "value", args.optim))
+    package = next((p for word, p in _OPTIMIZER_PACKAGES.items() if word in name), None)
+    if package is not None and not find_spec(package):
+        raise ValueError(
+            f"optim {name} needs the package {package}, which is not installed; install it or "
+            "choose another optimiser, such as adamw_torch"
+        )
+
+
+def _check_unsupported(args: TrainingArguments) -> None:
+    for name in _HALF_PRECISION:
+        if getattr(args, name) and args.device.type == "cpu":
+            raise ValueError(f"{name} is not supported on a CPU; leave it out or pass --bf16")
+    if args.use_liger_kernel:
+        raise ValueError(
+            "use_liger_kernel: there are no Liger kernels for these models; leave it out"
+        )
+    if args.resume_from_checkpoint is not None:
+        raise ValueError(
+            "resume_from_checkpoint is not needed: a run goes on from the newest checkpoint in its "
+            "output_dir by itself; leave it out"
+        )
+    if args.do_predict:
+        raise ValueError("do_predict: there is no test set in this recipe; leave it out")

@@ -5,7 +5,7 @@ to; everything is decided before anything is written.
 """
 
 import dataclasses
-import json
+import os
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -14,11 +14,23 @@ from typing import Any
 import yaml
 from transformers import TrainingArguments
 
-from hf_linear_attn.training.checkpoints import check_checkpoint, newest_checkpoint
+from hf_linear_attn.training.atomic_files import write_atomically
+from hf_linear_attn.training.checkpoints import (
+    DamagedFileError,
+    check_checkpoint,
+    checkpoint_steps,
+    newest_checkpoint,
+    read_json,
+    unfinished_checkpoints,
+)
 
 RUN_FILE = "run.yaml"
+# Beside it: which data the run has begun with.
+DATA_FILE = "data.json"
 # The recipe writes it last of all, so it stands for a finished run.
-_STATE = "trainer_state.json"
+STATE_FILE = "trainer_state.json"
+# TensorBoard's folder, which is there before anything is trained.
+_REPORTS = "runs"
 
 # What may differ when a run goes on: it changes what is shown, written or kept, or how fast the
 # run goes, but not one bit of the training itself.
@@ -46,11 +58,14 @@ class RunFolder:
         path: the folder; it exists only if something is in it already.
         checkpoint: go on from here; None starts from the beginning.
         finished: the run is complete, there is nothing to do.
+        unfinished: newer checkpoints whose saving was interrupted. They are passed over, and
+            written again when the run comes to their steps.
     """
 
     path: Path
     checkpoint: Path | None = None
     finished: bool = False
+    unfinished: tuple[Path, ...] = ()
 
 
 def resolve_arguments(*arguments: Any) -> dict[str, Any]:
@@ -76,12 +91,10 @@ def open_run_folder(path: Path, arguments: dict[str, Any]) -> RunFolder:
         arguments: of `resolve_arguments`.
 
     Raises:
-        ValueError: the folder is a file, holds something else, or belongs to another run; or its
-            newest checkpoint is damaged.
+        ValueError: the folder is a file, cannot be written, holds something else, or belongs to
+            another run; or its newest checkpoint is damaged.
     """
-    if path.exists() and not path.is_dir():
-        raise ValueError(f"output_dir {path} is a file; choose a folder")
-    if not path.exists() or not any(path.iterdir()):
+    if not _is_there(path) or _is_free(path):
         return RunFolder(path)
     if not (path / RUN_FILE).is_file():
         raise ValueError(
@@ -94,30 +107,65 @@ def open_run_folder(path: Path, arguments: dict[str, Any]) -> RunFolder:
     checkpoint = newest_checkpoint(path)
     if checkpoint is not None:
         check_checkpoint(checkpoint)
-    elif (path / _STATE).exists():
+    elif (path / STATE_FILE).exists():
         raise ValueError(
             f"the run in {path} is finished and kept no checkpoint (save_strategy "
             f"{arguments.get('save_strategy')}), so it cannot be made longer; start a new run from "
             f"its weights with --model_name_or_path {path} and another output_dir"
         )
-    return RunFolder(path, checkpoint)
+    unfinished = unfinished_checkpoints(path)
+    if checkpoint is not None:
+        unfinished = [p for p in unfinished if checkpoint_steps(p) > checkpoint_steps(checkpoint)]
+    return RunFolder(path, checkpoint, unfinished=tuple(unfinished))
 
 
 def write_run_file(path: Path, arguments: dict[str, Any]) -> None:
-    """Create the output folder and store the run's arguments in it."""
+    """Create the output folder and store the run's arguments in it; an equal file stays."""
     path.mkdir(parents=True, exist_ok=True)
     text = yaml.safe_dump(arguments, sort_keys=False, allow_unicode=True)
     header = "# All arguments of this run; use it again with --config.\n"
-    (path / RUN_FILE).write_text(header + text, encoding="utf-8")
+    write_atomically(path / RUN_FILE, header + text)
+
+
+def _is_there(path: Path) -> bool:
+    """Whether a folder exists; ValueError where none can be made, or none can be written."""
+    try:
+        if path.exists() and not path.is_dir():
+            raise ValueError(f"output_dir {path} is a file; choose a folder")
+        nearest = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
+        if not nearest.is_dir():
+            raise ValueError(f"output_dir {path} cannot be created: {nearest} is a file")
+        if not os.access(nearest, os.W_OK | os.X_OK):
+            raise ValueError(f"output_dir {path} cannot be written: no permission for {nearest}")
+        return path.exists()
+    except OSError as error:
+        raise ValueError(f"output_dir {path} cannot be used: {error.strerror}") from error
+
+
+def _is_free(path: Path) -> bool:
+    """Nothing is lost here: no file at all, or a run's mark without anything that was trained."""
+    # A dot begins what was being written when a process was killed.
+    begun = tuple(f".{name}." for name in (RUN_FILE, DATA_FILE))
+    names = {entry.name for entry in path.iterdir() if not entry.name.startswith(begun)}
+    return names <= ({RUN_FILE, DATA_FILE, _REPORTS} if RUN_FILE in names else {DATA_FILE})
+
+
+def _read_run_file(path: Path) -> dict[str, Any]:
+    try:
+        stored = yaml.safe_load((path / RUN_FILE).read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError):
+        stored = None
+    if not isinstance(stored, dict):
+        raise ValueError(
+            f"{path / RUN_FILE} is damaged, so it is not known which run this is; put a sound copy "
+            "in its place to go on (the same command with another output_dir writes an equal one "
+            "there as its training begins), or choose another output_dir; nothing was changed"
+        )
+    return stored
 
 
 def _check_same_run(path: Path, arguments: dict[str, Any]) -> None:
-    try:
-        stored = yaml.safe_load((path / RUN_FILE).read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
-        raise ValueError(f"{path / RUN_FILE} cannot be read; choose another output_dir") from error
-    if not isinstance(stored, dict):
-        raise ValueError(f"{path / RUN_FILE} holds no arguments; choose another output_dir")
+    stored = _read_run_file(path)
     free = _MAY_CHANGE | set(_MAY_GROW)
     names = [n for n in {**stored, **arguments} if n not in free]
     other = [n for n in names if stored.get(n) != arguments.get(n)]
@@ -138,12 +186,14 @@ def _check_same_run(path: Path, arguments: dict[str, Any]) -> None:
 
 
 def _is_finished(path: Path, arguments: dict[str, Any]) -> bool:
-    if not (path / _STATE).is_file():
-        return False
-    state = json.loads((path / _STATE).read_text(encoding="utf-8"))
-    if arguments["max_steps"] > 0:
-        return state["global_step"] >= arguments["max_steps"]
-    return state["epoch"] >= arguments["num_train_epochs"]
+    name, goal = ("global_step", "max_steps")
+    if arguments["max_steps"] <= 0:
+        name, goal = ("epoch", "num_train_epochs")
+    try:
+        reached = read_json(path / STATE_FILE).get(name)
+    except DamagedFileError:
+        return False  # its writing was cut off: the run goes on from its newest checkpoint
+    return isinstance(reached, int | float) and reached >= arguments[goal]
 
 
 def _plain(value: Any) -> Any:

@@ -6,9 +6,11 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from datasets import Dataset, concatenate_datasets
 
 from hf_linear_attn.training import masked_lm_data
 from hf_linear_attn.training.arguments import DataArguments, MaskingArguments
+from hf_linear_attn.training.fingerprint import examples_fingerprint
 from hf_linear_attn.training.masked_lm_data import prepare_masked_lm
 
 
@@ -97,3 +99,23 @@ def test_a_stream_is_prepared_from_its_beginning(monkeypatch):
 
 def test_the_documents_behind_the_evaluation_are_at_hand():
     assert list(prepare().evaluation_texts) == ["abab efef 0", "zz abab cdcd 1"]
+
+
+def test_the_fingerprint_follows_the_examples_and_nothing_else():
+    first = prepare().fingerprint
+    assert prepare(preprocessing_num_workers=2).fingerprint == first
+    assert prepare(masking={"mlm_probability": 0.4}).fingerprint == first
+    changed = Path("train.jsonl").read_text().replace("efef abab", "efef abaa", 1)
+    Path("train.jsonl").write_text(changed)
+    second = prepare().fingerprint
+    assert second["evaluation"] == first["evaluation"]
+    assert second["training"] != first["training"]
+    assert prepare(streaming=True).fingerprint["evaluation"] == first["evaluation"]
+
+
+def test_the_fingerprint_sees_where_rows_end():
+    rows = [Dataset.from_dict({"input_ids": ids}) for ids in ([[1, 2], [3]], [[1], [2, 3]])]
+    assert examples_fingerprint(rows[0]) != examples_fingerprint(rows[1])
+    parts = concatenate_datasets([rows[0].select([0]), rows[0].select([1])])
+    parts = parts.select([1, 0]).select([1, 0])
+    assert examples_fingerprint(parts) == examples_fingerprint(rows[0])

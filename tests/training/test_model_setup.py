@@ -1,7 +1,11 @@
 """The model of a recipe: fields, checks, saved models."""
 
+import json
+import shutil
+
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import RobertaConfig, RobertaForMaskedLM
 
 import hf_linear_attn as hla
@@ -202,3 +206,46 @@ def test_other_attentions_are_proposed_only_where_they_take_the_same_fields():
         attention="softmax", model={**SMALL, "attention_probs_dropout_prob": 0.1}
     )
     assert attentions_for(with_dropout) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("model.safetensors", None, r"holds no model\.safetensors"),
+        ("model.safetensors", b"", r"model\.safetensors is damaged or cut off"),
+        ("model.safetensors", b"\x00garbage" * 9, r"model\.safetensors is damaged or cut off"),
+        ("config.json", b"{", r"config\.json is not readable JSON"),
+        ("config.json", b"[]", r"config\.json is damaged"),
+    ],
+)
+def test_broken_files_of_a_saved_model_are_named(saved, tmp_path, name, content, message):
+    folder = tmp_path / "copy"
+    shutil.copytree(saved, folder)
+    (folder / name).unlink()
+    if content is not None:
+        (folder / name).write_bytes(content)
+    args = ModelArguments(attention="softmax", model_name_or_path=str(folder))
+    with pytest.raises(ValueError, match=message):
+        build_config(args)
+
+
+def test_weights_that_lack_a_part_of_the_model_are_refused(saved, tmp_path, tokenizer):
+    folder = tmp_path / "copy"
+    shutil.copytree(saved, folder)
+    tensors = load_file(folder / "model.safetensors")
+    name = next(name for name in tensors if "layers.1" in name)
+    del tensors[name]
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    args = ModelArguments(attention="softmax", model_name_or_path=str(folder))
+    with pytest.raises(ValueError, match=r"its weights lack .*layers\.1"):
+        build_model(args, build_config(args, tokenizer))
+
+
+def test_weights_of_another_shape_are_refused(saved, tmp_path, tokenizer):
+    folder = tmp_path / "copy"
+    shutil.copytree(saved, folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"intermediate_size": 80}))
+    args = ModelArguments(attention="softmax", model_name_or_path=str(folder))
+    with pytest.raises(ValueError, match="cannot be loaded"):
+        build_model(args, build_config(args, tokenizer))

@@ -3,14 +3,22 @@
 import json
 import os
 import shutil
+import zipfile
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 from transformers import TrainingArguments
 
 from hf_linear_attn.training.arguments import DataArguments, MaskingArguments, ModelArguments
-from hf_linear_attn.training.checkpoints import check_checkpoint, newest_checkpoint
+from hf_linear_attn.training.atomic_files import write_atomically
+from hf_linear_attn.training.checkpoints import (
+    check_checkpoint,
+    newest_checkpoint,
+    unfinished_checkpoints,
+)
+from hf_linear_attn.training.checksums import write_checksums
 from hf_linear_attn.training.recipe_parser import RecipeParser
 from hf_linear_attn.training.run_folder import (
     RunFolder,
@@ -57,6 +65,14 @@ def run(tmp_path, trained):
     return folder
 
 
+@pytest.fixture
+def sealed(run):
+    """The same with checksums in both checkpoints."""
+    for steps in (2, 4):
+        write_checksums(run / f"checkpoint-{steps}")
+    return run
+
+
 def finish(folder: Path, steps: int, epoch: float = 1.0) -> None:
     state = {"global_step": steps, "epoch": epoch}
     (folder / "trainer_state.json").write_text(json.dumps(state))
@@ -97,6 +113,12 @@ def test_a_foreign_folder_is_refused_and_left_alone(tmp_path):
     with pytest.raises(ValueError, match=r"not empty and has no run\.yaml.*another output_dir"):
         open_run_folder(tmp_path, resolved(tmp_path))
     assert snapshot(tmp_path) == before
+
+
+def test_a_folder_of_reports_alone_is_foreign(tmp_path):
+    (tmp_path / "runs").mkdir()
+    with pytest.raises(ValueError, match="not empty and has no run"):
+        open_run_folder(tmp_path, resolved(tmp_path))
 
 
 def test_a_file_is_no_output_folder(tmp_path):
@@ -181,17 +203,76 @@ def test_a_finished_run_without_checkpoints_cannot_be_made_longer(tmp_path):
         open_run_folder(tmp_path / "run", resolved(tmp_path / "run", "--max_steps", "9"))
 
 
-def test_an_unreadable_run_file_is_refused(run):
-    for text in ("a: [", "just words"):
-        (run / "run.yaml").write_text(text)
-        with pytest.raises(ValueError, match=r"run\.yaml.*choose another output_dir"):
-            open_run_folder(run, resolved(run))
+@pytest.mark.parametrize("content", [b"a: [", b"just words", b"", b"\xff\xfe\x00"])
+def test_an_unreadable_run_file_is_refused(run, content):
+    (run / "run.yaml").write_bytes(content)
+    before = snapshot(run)
+    with pytest.raises(ValueError, match=r"run\.yaml is damaged.*put a sound copy in its place"):
+        open_run_folder(run, resolved(run))
+    assert snapshot(run) == before
+
+
+@pytest.mark.parametrize("content", ["", "{", '{"global_step": 6, "epo', "[]", "{}"])
+def test_a_final_state_that_was_cut_off_is_not_the_end(run, content):
+    (run / "trainer_state.json").write_text(content)
+    assert open_run_folder(run, resolved(run)) == RunFolder(run, run / "checkpoint-4")
+
+
+@pytest.mark.parametrize("content", ["learning_rate: 1\n", "", "a: ["])
+def test_a_folder_with_nothing_but_the_runs_mark_is_free(tmp_path, content):
+    for name in ("run.yaml", "data.json", ".run.yaml.123"):
+        (tmp_path / name).write_text(content)
+    (tmp_path / "runs").mkdir()
+    assert open_run_folder(tmp_path, resolved(tmp_path)) == RunFolder(tmp_path)
+    (tmp_path / "model.safetensors").write_text("")
+    with pytest.raises(ValueError, match=r"belongs to another run|run\.yaml is damaged"):
+        open_run_folder(tmp_path, resolved(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("file/run", "cannot be created: .*file is a file"), ("a" * 300, "cannot be used: File name")],
+)
+def test_a_folder_that_cannot_be_made_is_refused(tmp_path, name, message):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match=f"output_dir .* {message}"):
+        open_run_folder(tmp_path / name, resolved(tmp_path))
+
+
+def test_a_folder_without_permission_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != tmp_path)
+    with pytest.raises(ValueError, match=r"output_dir .* cannot be written: no permission for"):
+        open_run_folder(tmp_path / "new" / "run", resolved(tmp_path))
+
+
+def test_an_equal_run_file_is_not_written_again_and_nothing_is_left_beside_it(tmp_path):
+    write_run_file(tmp_path, resolved(tmp_path))
+    os.utime(tmp_path / "run.yaml", ns=(1, 1))
+    write_run_file(tmp_path, resolved(tmp_path))
+    assert (tmp_path / "run.yaml").stat().st_mtime_ns == 1
+    write_run_file(tmp_path, resolved(tmp_path, "--max_steps", "9"))
+    assert "max_steps: 9" in (tmp_path / "run.yaml").read_text()
+    assert [path.name for path in tmp_path.iterdir()] == ["run.yaml"]
+
+
+def test_a_file_that_cannot_be_written_whole_keeps_its_old_content(tmp_path, monkeypatch):
+    file = tmp_path / "file"
+    write_atomically(file, "old")
+
+    def no_space(*_):
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(os, "fsync", no_space)
+    with pytest.raises(OSError, match="No space"):
+        write_atomically(file, "new")
+    assert file.read_text() == "old"
 
 
 def test_checkpoints_are_ordered_by_number_and_other_names_ignored(tmp_path):
     assert newest_checkpoint(tmp_path) is None
     for name in ("checkpoint-9", "checkpoint-10", "checkpoint-old", "checkpoint-11-copy"):
         (tmp_path / name).mkdir()
+        (tmp_path / name / "trainer_state.json").write_text("{}")
     (tmp_path / "checkpoint-12").write_text("a file")
     assert newest_checkpoint(tmp_path) == tmp_path / "checkpoint-10"
 
@@ -210,9 +291,13 @@ def test_a_sound_checkpoint_passes(trained):
         "optimizer.pt",
         "scheduler.pt",
         "rng_state.pth",
+        "tokenizer.json",
+        "tokenizer_config.json",
     ],
 )
 def test_a_damaged_checkpoint_is_named_and_nothing_is_changed(run, name, fault):
+    if (name, fault) == ("trainer_state.json", "missing"):
+        write_checksums(run / "checkpoint-4")  # without them, its saving was interrupted
     file = run / "checkpoint-4" / name
     content = file.read_bytes()
     if fault == "missing":
@@ -225,6 +310,95 @@ def test_a_damaged_checkpoint_is_named_and_nothing_is_changed(run, name, fault):
     with pytest.raises(ValueError, match=message):
         open_run_folder(run, resolved(run))
     assert snapshot(run) == before
+    shutil.rmtree(run / "checkpoint-4")
+    assert open_run_folder(run, resolved(run)).checkpoint == run / "checkpoint-2"
+
+
+@pytest.mark.parametrize("damage", ["zeroed", "flipped"])
+@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.pt", "training_args.bin"])
+def test_damage_inside_a_readable_file_is_found(sealed, name, damage):
+    assert open_run_folder(sealed, resolved(sealed)).checkpoint == sealed / "checkpoint-4"
+    file = sealed / "checkpoint-4" / name
+    content = bytearray(file.read_bytes())
+    middle = len(content) * 3 // 4
+    if damage == "zeroed":
+        content[middle : middle + 64] = bytes(64)
+    else:
+        content[middle] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(ValueError, match=rf"checkpoint-4/{name} is .*; delete the folder"):
+        open_run_folder(sealed, resolved(sealed))
+
+
+def test_a_damaged_zip_is_found_without_checksums(run):
+    file = run / "checkpoint-4" / "optimizer.pt"
+    with zipfile.ZipFile(file) as archive:
+        entry = next(e for e in archive.infolist() if "/data/" in e.filename and e.file_size > 99)
+    content = bytearray(file.read_bytes())
+    content[entry.header_offset + 200] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(ValueError, match=r"optimizer\.pt is damaged: a part of it fails its check"):
+        check_checkpoint(run / "checkpoint-4")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("trainer_state.json", "[]", "it holds no mapping"),
+        ("trainer_state.json", '{"global_step": 4}', "it has no max_steps, epoch"),
+        ("tokenizer.json", "3", "it holds no mapping"),
+        ("config.json", "null", "it holds no mapping"),
+    ],
+)
+def test_json_of_the_wrong_kind_is_damage(run, name, content, message):
+    (run / "checkpoint-4" / name).write_text(content)
+    with pytest.raises(ValueError, match=rf"{name} is damaged: {message}"):
+        open_run_folder(run, resolved(run))
+
+
+@pytest.mark.parametrize(
+    ("name", "missing"),
+    [
+        ("optimizer.pt", "state, param_groups"),
+        ("scheduler.pt", "last_epoch"),
+        ("rng_state.pth", "cpu"),
+    ],
+)
+def test_a_torch_file_of_the_wrong_kind_is_damage(run, name, missing):
+    for content in ([1, 2], {"other": 1}):
+        torch.save(content, run / "checkpoint-4" / name)
+        with pytest.raises(ValueError, match=rf"{name} is damaged: it has no {missing}"):
+            open_run_folder(run, resolved(run))
+
+
+def test_a_listed_file_that_is_gone_is_damage(sealed):
+    (sealed / "checkpoint-4" / "training_args.bin").unlink()
+    with pytest.raises(ValueError, match=r"training_args\.bin is missing; delete"):
+        open_run_folder(sealed, resolved(sealed))
+
+
+@pytest.mark.parametrize("left", ["state", "no state"])
+def test_an_interrupted_save_is_passed_over(sealed, left):
+    newest = sealed / "checkpoint-4"
+    (newest / "checksums.json").unlink()
+    if left == "no state":
+        (newest / "trainer_state.json").unlink()
+    before = snapshot(sealed)
+    found = open_run_folder(sealed, resolved(sealed))
+    assert found == RunFolder(sealed, sealed / "checkpoint-2", unfinished=(newest,))
+    assert snapshot(sealed) == before
+
+
+def test_an_interrupted_first_save_begins_again(run):
+    shutil.rmtree(run / "checkpoint-2")
+    (run / "checkpoint-4" / "trainer_state.json").unlink()
+    found = open_run_folder(run, resolved(run))
+    assert found == RunFolder(run, unfinished=(run / "checkpoint-4",))
+
+
+def test_older_checkpoints_without_checksums_stay_good_beside_newer_ones(run):
+    write_checksums(run / "checkpoint-4")
+    assert unfinished_checkpoints(run) == []
     shutil.rmtree(run / "checkpoint-4")
     assert open_run_folder(run, resolved(run)).checkpoint == run / "checkpoint-2"
 

@@ -178,7 +178,9 @@ def strip(history):
     ]
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize(
+    ("workers", "persistent"), [(0, False), (2, False), (2, True)], ids=["0", "2", "2-persistent"]
+)
 @pytest.mark.parametrize(
     ("examples", "save"),
     [
@@ -188,7 +190,7 @@ def strip(history):
     ],
 )
 def test_b36_six_steps_at_once_equal_three_and_three_after_a_resume(
-    tmp_path, tokenizer, examples, save, workers
+    tmp_path, tokenizer, examples, save, workers, persistent
 ):
     def trainer(folder):
         return make_trainer(
@@ -201,6 +203,7 @@ def test_b36_six_steps_at_once_equal_three_and_three_after_a_resume(
             eval_strategy="steps",
             eval_steps=2,
             dataloader_num_workers=workers,
+            dataloader_persistent_workers=persistent,
             **save,
         )
 

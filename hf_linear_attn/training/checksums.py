@@ -1,0 +1,25 @@
+"""Checksums of a folder's files: damage shows that leaves a file readable."""
+
+import hashlib
+import json
+from pathlib import Path
+
+from hf_linear_attn.training.atomic_files import write_atomically
+
+CHECKSUMS_FILE = "checksums.json"
+
+
+def file_checksum(file: Path) -> str:
+    """The SHA-256 of a file's content, in hexadecimal digits."""
+    with open(file, "rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
+
+
+def write_checksums(folder: Path) -> None:
+    """Write `checksums.json` into a folder: each file below it, by relative name."""
+    sums = {
+        path.relative_to(folder).as_posix(): file_checksum(path)
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path != folder / CHECKSUMS_FILE
+    }
+    write_atomically(folder / CHECKSUMS_FILE, json.dumps(sums, indent=1) + "\n")

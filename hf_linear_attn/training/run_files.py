@@ -1,0 +1,88 @@
+"""What a run writes about itself: its arguments, its data, checksums and its final state."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from hf_linear_attn.training.atomic_files import write_atomically
+from hf_linear_attn.training.checksums import write_checksums
+from hf_linear_attn.training.run_folder import DATA_FILE, STATE_FILE, RunFolder, write_run_file
+
+
+class RunFiles(TrainerCallback):
+    """Marks the output folder as the run's when training begins, and seals its checkpoints.
+
+    Nothing is written before: until then an argument may prove wrong, and the folder is free.
+
+    Args:
+        folder: of `open_run_folder`.
+        arguments: of `resolve_arguments`.
+        fingerprint: of the data.
+    """
+
+    def __init__(
+        self, folder: RunFolder, arguments: dict[str, Any], fingerprint: dict[str, str]
+    ) -> None:
+        self.folder = folder
+        self.arguments = arguments
+        self.fingerprint = fingerprint
+
+    def write(self) -> None:
+        """Write the run's arguments and the fingerprint of its data; what is equal stays."""
+        # The data first: without a run file they belong to nobody.
+        self.folder.path.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(self.fingerprint, indent=1) + "\n"
+        write_atomically(self.folder.path / DATA_FILE, text)
+        write_run_file(self.folder.path, self.arguments)
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Write, and let the cadence asked for win over the one that a checkpoint holds."""
+        state.compute_steps(args, state.max_steps)
+        if args.should_save:
+            self.write()
+
+    def on_save(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Write the checkpoint's checksums, when every process has written its part."""
+        if args.distributed_state is not None:
+            args.distributed_state.wait_for_everyone()
+        if args.should_save:
+            write_checksums(self.folder.path / f"checkpoint-{state.global_step}")
+
+
+def check_same_data(folder: RunFolder, fingerprint: dict[str, str]) -> None:
+    """Raise ValueError if a run is to go on with other data than it has begun with."""
+    file = folder.path / DATA_FILE
+    if folder.checkpoint is None or not file.is_file():
+        return
+    try:
+        before = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(
+            f"{file} cannot be read; delete it to go on without comparing the data, nothing was "
+            "changed"
+        ) from error
+    if before != fingerprint:
+        changed = [name for name in fingerprint if before.get(name) != fingerprint[name]]
+        raise ValueError(
+            f"the {' and '.join(changed)} examples are not those that the run in {folder.path} has "
+            "begun with: the text behind them was changed; bring the old text back or choose "
+            "another output_dir (nothing was changed)"
+        )
+
+
+def save_final_state(folder: Path, state: TrainerState) -> None:
+    """Write Trainer's state into the output folder, which marks the run as finished.
+
+    Args:
+        folder: exists.
+        state: after training.
+    """
+    temporary = folder / f".{STATE_FILE}"
+    state.save_to_json(str(temporary))
+    temporary.replace(folder / STATE_FILE)

@@ -1,0 +1,160 @@
+"""Training arguments that cannot be honoured are refused, each by its name."""
+
+from types import SimpleNamespace
+
+import pytest
+from transformers import TrainingArguments
+
+from hf_linear_attn.training import run_checks
+from hf_linear_attn.training.arguments import DataArguments
+from hf_linear_attn.training.recipe_parser import RecipeParser
+from hf_linear_attn.training.run_checks import (
+    check_finite,
+    check_has_batches,
+    check_has_trained,
+    check_training_arguments,
+    longer_run,
+    parse_arguments,
+)
+from hf_linear_attn.training.tokenizer import load_or_train_tokenizer
+from tests.training.tiny_run import make_trainer, rows
+
+
+def check(folder, **fields):
+    args = TrainingArguments(output_dir=str(folder), use_cpu=True)
+    for name, value in fields.items():
+        setattr(args, name, value)
+    check_training_arguments(args, DataArguments())
+
+
+def test_the_defaults_pass(tmp_path):
+    check(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("fields", "accepted"),
+    [
+        ({"weight_decay": 0.0, "max_grad_norm": 0.0, "warmup_steps": 0}, True),
+        ({"save_total_limit": None}, True),
+        ({"save_total_limit": 1, "seed": 0, "adam_beta1": 0.0}, True),
+        ({"save_strategy": "no", "save_steps": 0}, True),
+        ({"eval_strategy": "no", "eval_steps": 0}, True),
+        ({"eval_strategy": "steps", "eval_steps": 0.1}, True),
+        ({"max_steps": 5, "num_train_epochs": 0}, True),
+        ({"bf16": True}, True),
+        ({"per_device_train_batch_size": 0}, False),
+        ({"per_device_eval_batch_size": 0}, False),
+        ({"learning_rate": 0.0}, False),
+        ({"learning_rate": float("nan")}, False),
+        ({"learning_rate": float("inf")}, False),
+        ({"learning_rate": -1e-3}, False),
+        ({"adam_beta1": 1.0}, False),
+        ({"adam_beta2": -0.1}, False),
+        ({"adam_epsilon": 0.0}, False),
+        ({"weight_decay": -0.1}, False),
+        ({"max_grad_norm": -1.0}, False),
+        ({"max_grad_norm": float("nan")}, False),
+        ({"gradient_accumulation_steps": 0}, False),
+        ({"dataloader_num_workers": -1}, False),
+        ({"seed": -1}, False),
+        ({"seed": 2**32}, False),
+        ({"data_seed": -1}, False),
+        ({"logging_steps": -1}, False),
+        ({"eval_steps": 0, "eval_strategy": "steps"}, False),
+        ({"save_steps": -5}, False),
+        ({"save_total_limit": 0}, False),
+        ({"max_steps": 0}, False),
+        ({"max_steps": -3}, False),
+        ({"num_train_epochs": 0.0}, False),
+        ({"num_train_epochs": float("nan")}, False),
+        ({"use_liger_kernel": True}, False),
+        ({"fp16": True}, False),
+        ({"fp16_full_eval": True}, False),
+        ({"bf16_full_eval": True}, False),
+        ({"do_predict": True}, False),
+        ({"resume_from_checkpoint": "x"}, False),
+    ],
+    ids=str,
+)
+def test_a_field_out_of_range_is_named(tmp_path, fields, accepted):
+    if accepted:
+        return check(tmp_path, **fields)
+    with pytest.raises(ValueError, match=f"^{next(iter(fields))}"):
+        check(tmp_path, **fields)
+
+
+def test_a_reporter_that_is_not_installed_or_unknown_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(run_checks, "find_spec", lambda name: None)
+    with pytest.raises(ValueError, match="report_to wandb needs the package wandb"):
+        check(tmp_path, report_to=["wandb"])
+    with pytest.raises(ValueError, match=r"got 'tensorbord', .*did you mean 'tensorboard'"):
+        check(tmp_path, report_to=["tensorbord"])
+    monkeypatch.setattr(run_checks, "find_spec", lambda name: name == "tensorboardX" or None)
+    check(tmp_path, report_to=["tensorboard"])
+
+
+@pytest.mark.parametrize(
+    ("optim", "package"),
+    [
+        ("adamw_torch", None),
+        ("adamw_torch_fused", None),
+        ("adafactor", None),
+        ("sgd", None),
+        ("rmsprop", None),
+        ("adamw_bnb_8bit", "bitsandbytes"),
+        ("galore_adamw_8bit", "galore_torch"),
+        ("adamw_torch_8bit", "torchao"),
+        ("adalomo", "lomo_optim"),
+    ],
+)
+def test_an_optimiser_that_is_not_installed_is_named(tmp_path, monkeypatch, optim, package):
+    monkeypatch.setattr(run_checks, "find_spec", lambda name: None)
+    if package is None:
+        return check(tmp_path, optim=optim)
+    with pytest.raises(ValueError, match=f"optim {optim} needs the package {package}"):
+        check(tmp_path, optim=optim)
+
+
+def test_a_missing_package_is_one_error(tmp_path, monkeypatch):
+    def needs(*_, **__):
+        raise ModuleNotFoundError("No module named 'deepspeed'", name="deepspeed")
+
+    parser = RecipeParser((TrainingArguments,))
+    monkeypatch.setattr(parser, "parse_recipe", needs)
+    with pytest.raises(ValueError, match="not installed: deepspeed; install it"):
+        parse_arguments(parser, [], tmp_path / "config.yaml")
+
+
+def test_a_stream_needs_a_number_of_steps(tmp_path):
+    args = TrainingArguments(output_dir=str(tmp_path), use_cpu=True)
+    with pytest.raises(ValueError, match="streaming needs max_steps"):
+        check_training_arguments(args, DataArguments(streaming=True, train_file=["a.jsonl"]))
+
+
+def test_a_loader_without_a_batch_is_refused(tmp_path):
+    tokenizer = load_or_train_tokenizer(None, ["some text"], 261, 64)
+    fields = {"per_device_train_batch_size": 8, "dataloader_drop_last": True}
+    check_has_batches(make_trainer(tmp_path, tokenizer, rows(8), **fields))
+    trainer = make_trainer(tmp_path, tokenizer, rows(7), **fields)
+    with pytest.raises(ValueError, match="7 training examples give no batch of 8"):
+        check_has_batches(trainer)
+    with pytest.raises(ValueError, match="nothing was trained"):
+        check_has_trained(trainer)
+
+
+def test_a_diverged_training_is_named():
+    check_finite(3.0)
+    for loss in (float("nan"), float("inf")):
+        with pytest.raises(ValueError, match=f"diverged: the final evaluation loss is {loss}"):
+            check_finite(loss)
+
+
+def test_a_run_is_made_longer_by_what_bounds_it():
+    def run(**fields):
+        given = {"save_strategy": "steps", "save_only_model": False, "max_steps": -1}
+        return longer_run(SimpleNamespace(**{**given, "num_train_epochs": 3.0, **fields}))  # pyright: ignore
+
+    assert run() == ("num_train_epochs", 6.0)
+    assert run(max_steps=5) == ("max_steps", 10)
+    assert run(save_strategy="no") is None
+    assert run(save_only_model=True) is None
