@@ -107,12 +107,9 @@ def make_trainer(
         data.evaluation,
         data.tokenizer,
         data.unigram.loss,
+        callbacks=[run_files],
     )
     check_has_batches(trainer)
-    trainer.add_callback(run_files)
-    # Last in the row, so that its clock stands still until all is saved.
-    trainer.remove_callback(trainer.throughput)
-    trainer.add_callback(trainer.throughput)
     return trainer
 
 

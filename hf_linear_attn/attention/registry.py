@@ -1,6 +1,5 @@
 """Name → mechanism: the words of a config's `layer_attention`."""
 
-import difflib
 import inspect
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -11,6 +10,7 @@ from hf_linear_attn.attention.base import Attention
 from hf_linear_attn.attention.cosformer import CosformerAttention
 from hf_linear_attn.attention.linear_transformer import LinearTransformerAttention
 from hf_linear_attn.attention.softmax import SoftmaxAttention
+from hf_linear_attn.attention.suggestions import did_you_mean
 
 ATTENTION: dict[str, type[Attention]] = {
     "softmax": SoftmaxAttention,
@@ -48,8 +48,7 @@ def get_attention(name: str) -> type[Attention]:
     """
     if name in ATTENTION:
         return ATTENTION[name]
-    near = difflib.get_close_matches(str(name), ATTENTION, n=1)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
+    hint = did_you_mean(name, ATTENTION)
     raise ValueError(f"unknown attention {name!r}; known: {', '.join(sorted(ATTENTION))}.{hint}")
 
 
@@ -68,8 +67,7 @@ def check_fields(name: str, given: Iterable[str]) -> None:
     known = attention_fields(name)
     for field in given:
         if field not in known:
-            near = difflib.get_close_matches(field, known, n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
+            hint = did_you_mean(field, known)
             raise ValueError(
                 f"attention {name!r} has no field {field!r}; known: "
                 f"{', '.join(sorted(known))}.{hint}"

@@ -1,13 +1,13 @@
 """What the fields of a config may hold; every refusal names the field and what is accepted."""
 
 import dataclasses
-import difflib
 import math
 from typing import TYPE_CHECKING
 
 from transformers.activations import ACT2FN
 
 from hf_linear_attn.attention.registry import build_attention, get_attention
+from hf_linear_attn.attention.suggestions import did_you_mean
 from hf_linear_attn.hf_internals import type_validator
 
 if TYPE_CHECKING:
@@ -77,8 +77,7 @@ def _check_words(config: "LinearAttnConfig") -> None:
     for name in ("hidden_act", "glu_act"):
         value = getattr(config, name)
         if value is not None and value != "identity" and value not in ACT2FN:
-            near = difflib.get_close_matches(value, ACT2FN, n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
+            hint = did_you_mean(value, ACT2FN)
             raise ValueError(f"{name} is {value!r}; accepted: {', '.join(ACT2FN)}.{hint}")
     if config.glu_act is not None and config.mlp_type != "glu":
         raise ValueError(

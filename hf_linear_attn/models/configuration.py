@@ -2,13 +2,13 @@
 
 import copy
 import dataclasses
-import difflib
 from collections.abc import Iterable
 from typing import Any, ClassVar, Literal, Self
 
 from transformers import PreTrainedConfig
 
 from hf_linear_attn.attention.registry import attention_fields
+from hf_linear_attn.attention.suggestions import did_you_mean
 from hf_linear_attn.models.config_checks import check_config
 
 # What Transformers itself passes to a config beside its fields (loading, saving, labels).
@@ -156,8 +156,7 @@ class LinearAttnConfig(PreTrainedConfig):
         known = {field.name for field in dataclasses.fields(self)}
         for name in names:
             if name not in known and name not in _TRANSFORMERS_KEYWORDS:
-                near = difflib.get_close_matches(name, known, n=1)
-                hint = f" Did you mean {near[0]!r}?" if near else ""
+                hint = did_you_mean(name, known)
                 raise ValueError(f"{type(self).__name__} has no field {name!r}.{hint}")
 
     def settle(self, *, is_decoder: bool) -> Self:

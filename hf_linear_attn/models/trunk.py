@@ -1,6 +1,5 @@
 """The one trunk: embeddings and a stack of blocks."""
 
-import difflib
 from typing import Any, cast
 
 import torch
@@ -11,6 +10,7 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from hf_linear_attn.attention.rotary import LRPE
 from hf_linear_attn.attention.softmax import check_implementation
+from hf_linear_attn.attention.suggestions import did_you_mean
 from hf_linear_attn.hf_internals import capture_outputs
 from hf_linear_attn.models.configuration import LinearAttnConfig
 from hf_linear_attn.models.layers import LinearAttnBlock, SinusoidalPositions, build_norm
@@ -236,8 +236,5 @@ def _refuse_unknown(kwargs: dict[str, Any]) -> None:
     known = ["output_hidden_states", "return_dict"]
     for name in kwargs:
         if name not in known:
-            near = difflib.get_close_matches(
-                name, [*known, *LinearAttnModel.forward.__annotations__], n=1
-            )
-            hint = f" Did you mean {near[0]!r}?" if near else ""
+            hint = did_you_mean(name, [*known, *LinearAttnModel.forward.__annotations__])
             raise ValueError(f"forward got an unknown argument {name!r}.{hint}")

@@ -84,10 +84,7 @@ def linear_attention(
     _check(q, k, v, causal, q_angles, k_angles, key_mask, segments, state, normalize, chunk_size)
     get_feature_map(feature_map)
     settings = _Settings(feature_map, causal, normalize, chunk_size, eps, recompute_states)
-    out, final = _LinearAttention.apply(
-        q, k, v, state, q_angles, k_angles, key_mask, segments, settings
-    )
-    return out, final if causal else None
+    return _LinearAttention.apply(q, k, v, state, q_angles, k_angles, key_mask, segments, settings)
 
 
 class _LinearAttention(torch.autograd.Function):

@@ -71,13 +71,11 @@ def key_states(
 
 
 def _add_read(
-    out: Tensor | None, wide: Tensor, state: Tensor | None, gate: Tensor | None, x: Tensor
-) -> Tensor | None:
-    """out + gate ∘ (wide · state); either part may be absent."""
-    if state is None:
-        return out
-    read = torch.bmm(gated(wide, gate, x), state)
-    return read if out is None else out.add_(read)
+    out: Tensor, wide: Tensor, state: Tensor | None, gate: Tensor | None, x: Tensor
+) -> None:
+    """Add gate ∘ (wide · state) to `out` in place, if there is a state."""
+    if state is not None:
+        out.add_(torch.bmm(gated(wide, gate, x), state))
 
 
 def scan(

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from hf_linear_attn.training.arguments import DataArguments, MaskingArguments
 from hf_linear_attn.training.blocks import build_examples, describe
@@ -69,15 +69,16 @@ def prepare_masked_lm(
     """
     for file in data_args.validation_file or []:
         find_file(file)
-    _check_tokenizer(tokenizer_name, vocab_size, max_length)
+    tokenizer = _known_tokenizer(tokenizer_name, vocab_size, max_length)
     documents: Any = load_documents(data_args, seed)
-    tokenizer = load_or_train_tokenizer(
-        tokenizer_name,
-        (row["text"] for row in _beginning(documents["train"])),
-        vocab_size,
-        max_length,
-        total=None if data_args.streaming else len(documents["train"]),
-    )
+    if tokenizer is None:
+        tokenizer = load_or_train_tokenizer(
+            None,
+            (row["text"] for row in _beginning(documents["train"])),
+            vocab_size,
+            max_length,
+            total=None if data_args.streaming else len(documents["train"]),
+        )
     examples = build_examples(documents, tokenizer, data_args)
     collator = _collator(tokenizer, masking_args, masking_args.mlm_probability, seed)
     rate = masking_args.eval_mlm_probability
@@ -100,14 +101,18 @@ def prepare_masked_lm(
     )
 
 
-def _check_tokenizer(name: str | None, vocab_size: int, max_length: int) -> None:
+def _known_tokenizer(
+    name: str | None, vocab_size: int, max_length: int
+) -> PreTrainedTokenizerFast | None:
+    """The tokenizer of that name; None where one is to be trained, if its size allows that."""
     if name is not None:
-        load_or_train_tokenizer(name, (), vocab_size, max_length)
-    elif vocab_size < SMALLEST_VOCABULARY:
+        return load_or_train_tokenizer(name, (), vocab_size, max_length)
+    if vocab_size < SMALLEST_VOCABULARY:
         raise ValueError(
             f"vocab_size: got {vocab_size}, expected at least {SMALLEST_VOCABULARY}: 256 bytes and "
             "the special tokens"
         )
+    return None
 
 
 def _collator(

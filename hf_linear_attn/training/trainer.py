@@ -1,10 +1,17 @@
 """A Trainer for masked language models: exact evaluation, output layer on masked positions only."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch.utils.data import DataLoader
-from transformers import PreTrainedTokenizerBase, Trainer, TrainerState, TrainingArguments
+from transformers import (
+    PreTrainedTokenizerBase,
+    Trainer,
+    TrainerCallback,
+    TrainerState,
+    TrainingArguments,
+)
 from transformers.trainer_utils import EvalLoopOutput, TrainOutput
 
 from hf_linear_attn.training.callbacks import EpochMasks, LossCurve, Throughput
@@ -28,6 +35,7 @@ class MaskedLMTrainer(Trainer):
         eval_dataset: rows masked beforehand by `mask_once`.
         tokenizer: saved with the model.
         unigram_loss: of `metrics.unigram_baseline`, in nats; None leaves it and the curve out.
+        callbacks: further ones; what they do at a save is not counted as training.
 
     Raises:
         ValueError: for label smoothing, which the models' loss does not have.
@@ -42,6 +50,7 @@ class MaskedLMTrainer(Trainer):
         eval_dataset: Any,
         tokenizer: PreTrainedTokenizerBase | None,
         unigram_loss: float | None = None,
+        callbacks: Sequence[TrainerCallback] = (),
     ) -> None:
         if args.label_smoothing_factor:
             raise ValueError(
@@ -59,7 +68,7 @@ class MaskedLMTrainer(Trainer):
             eval_dataset=eval_dataset,
             processing_class=tokenizer,
             compute_metrics=MaskedLMMetrics(unigram_loss),
-            callbacks=[EpochMasks(collator), *curve, self.throughput],
+            callbacks=[EpochMasks(collator), *curve, *callbacks, self.throughput],
         )
 
     def train(
