@@ -38,7 +38,7 @@ lint: $(STAMP)  ## ruff and spelling
 	$(BIN)/codespell
 
 types: $(STAMP)  ## static types
-	$(BIN)/basedpyright
+	$(BIN)/basedpyright --pythonpath $(BIN)/python
 
 floors: $(STAMP)  ## no floor imports the one above it
 	$(BIN)/lint-imports
