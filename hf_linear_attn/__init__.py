@@ -6,7 +6,10 @@ Importing this package registers its models with Transformers' Auto classes; not
 from hf_linear_attn.attention import (
     CosformerAttention,
     LinearTransformerAttention,
+    NystromAttention,
     SoftmaxAttention,
+    TransNormerDiagAttention,
+    TransNormerNormAttention,
     register_attention,
 )
 from hf_linear_attn.backend import use_backend
@@ -18,9 +21,15 @@ from hf_linear_attn.models import (
     LinearTransformerConfig,
     LinearTransformerForMaskedLM,
     LinearTransformerModel,
+    NystromConfig,
+    NystromForMaskedLM,
+    NystromModel,
     SoftmaxConfig,
     SoftmaxForMaskedLM,
     SoftmaxModel,
+    TransNormerConfig,
+    TransNormerForMaskedLM,
+    TransNormerModel,
     register_auto_classes,
 )
 
@@ -33,18 +42,27 @@ __all__ = [  # noqa: RUF022 - grouped by kind, as a table of contents
     "CosformerConfig",
     "LinearAttnConfig",
     "LinearTransformerConfig",
+    "NystromConfig",
     "SoftmaxConfig",
+    "TransNormerConfig",
     # models
     "CosformerForMaskedLM",
     "CosformerModel",
     "LinearTransformerForMaskedLM",
     "LinearTransformerModel",
+    "NystromForMaskedLM",
+    "NystromModel",
     "SoftmaxForMaskedLM",
     "SoftmaxModel",
+    "TransNormerForMaskedLM",
+    "TransNormerModel",
     # mechanisms
     "CosformerAttention",
     "LinearTransformerAttention",
+    "NystromAttention",
     "SoftmaxAttention",
+    "TransNormerDiagAttention",
+    "TransNormerNormAttention",
     "register_attention",
     # backends
     "use_backend",

@@ -21,6 +21,8 @@ VARIANTS = {
         hla.LinearTransformerForMaskedLM,
     ),
     "cosformer": (hla.CosformerConfig, hla.CosformerModel, hla.CosformerForMaskedLM),
+    "transnormer": (hla.TransNormerConfig, hla.TransNormerModel, hla.TransNormerForMaskedLM),
+    "nystrom": (hla.NystromConfig, hla.NystromModel, hla.NystromForMaskedLM),
 }
 
 # Initial weights of 0.02 make attention nearly uniform and hide faults.
@@ -32,6 +34,12 @@ TINY = {
     "intermediate_size": 64,
     "max_position_embeddings": 32,
     "initializer_range": 0.2,
+}
+
+# Sizes at which a mechanism matters on a dozen tokens: several blocks, fewer landmarks than tokens.
+OWN = {
+    "transnormer": {"block_size": 4},
+    "nystrom": {"num_landmarks": 4, "conv_kernel_size": 5},
 }
 
 
@@ -48,7 +56,7 @@ def variant(request):
 @pytest.fixture
 def make_config(variant):
     def make(**fields):
-        return VARIANTS[variant][0](**{**TINY, **fields})
+        return VARIANTS[variant][0](**{**TINY, **OWN.get(variant, {}), **fields})
 
     return make
 

@@ -94,8 +94,93 @@ def cosformer(
     return _normalised(weights, v, eps)
 
 
+def srmsnorm(x, eps=1e-6):
+    """x / √(mean x² + ε) over all heads side by side."""
+    return x * torch.rsqrt(x.square().mean((1, 3), keepdim=True) + eps)
+
+
+def transnormer_norm(
+    q, k, v, *, causal, key_mask=None, segments=None, transnormer_version="t2", **_
+):
+    """XNorm(φ(Q) φ(K)ᵀ V), no denominator (methods A.4)."""
+    k, v = repeat_heads(k, q.shape[1]), repeat_heads(v, q.shape[1])
+    plus = 1 if transnormer_version == "t2" else 0
+    phi = [torch.where(x > 0, x, torch.exp(x) - 1) + plus for x in (q, k)]
+    pairs = allowed_pairs(
+        q.shape[2], k.shape[2], key_mask=key_mask, segments=segments, causal=causal
+    )
+    return srmsnorm((phi[0] @ phi[1].mT * pairs) @ v)
+
+
+def transnormer_diag(
+    q, k, v, *, causal, key_mask=None, segments=None, query_positions=None,
+    block_size=64, transnormer_version="t2", **_,
+):  # fmt: skip
+    """Softmax (T2) or normed ReLU (T1) attention inside blocks of tokens (methods A.4)."""
+    k, v = repeat_heads(k, q.shape[1]), repeat_heads(v, q.shape[1])
+    n = q.shape[2]
+    if query_positions is None:
+        query_positions = real_positions(n, key_mask=key_mask, segments=segments)
+    block = query_positions // block_size
+    pairs = allowed_pairs(n, n, key_mask=key_mask, segments=segments, causal=causal)
+    pairs = pairs & (block[:, None, :, None] == block[:, None, None, :])
+    scores = q @ k.mT / math.sqrt(q.shape[-1])
+    if transnormer_version == "t1":
+        return srmsnorm((torch.relu(scores) * pairs) @ v)
+    empty = ~pairs.any(-1, keepdim=True)
+    weights = torch.softmax(scores.masked_fill(~pairs & ~empty, -math.inf), dim=-1)
+    return weights.masked_fill(empty, 0) @ v
+
+
+def _nystrom_document(q, k, v, m, iterations):
+    """(heads, tokens, ·) of one document, without padding."""
+    n, d = q.shape[1:]
+    if n <= m:
+        return torch.softmax(q @ k.mT / math.sqrt(d), dim=-1) @ v
+    short = (n // m + 1) * m - n
+    sizes = [n // m] * short + [n // m + 1] * (m - short)
+    landmarks = [
+        torch.stack([part.mean(1) for part in x.split(sizes, dim=1)], dim=1) for x in (q, k)
+    ]
+    F = torch.softmax(q @ landmarks[1].mT / math.sqrt(d), dim=-1)
+    A = torch.softmax(landmarks[0] @ landmarks[1].mT / math.sqrt(d), dim=-1)
+    B = torch.softmax(landmarks[0] @ k.mT / math.sqrt(d), dim=-1)
+    out = []
+    for head in range(q.shape[0]):
+        Z = A[head].mT / (A[head].sum(0).max() * A[head].sum(1).max())
+        eye = torch.eye(m, dtype=q.dtype)
+        for _ in range(iterations):
+            AZ = A[head] @ Z
+            Z = Z @ (13 * eye - AZ @ (15 * eye - AZ @ (7 * eye - AZ))) / 4
+        out.append(F[head] @ Z @ B[head] @ v[head])
+    return torch.stack(out)
+
+
+def nystrom(
+    q, k, v, *, causal, key_mask=None, segments=None, num_landmarks=64, pinv_iterations=6, **_
+):
+    """F Z B V document by document (methods A.5), without the convolution."""
+    assert not causal
+    k, v = repeat_heads(k, q.shape[1]), repeat_heads(v, q.shape[1])
+    batch, heads, n, _d = q.shape
+    rows = []
+    for b in range(batch):
+        real = torch.ones(n, dtype=torch.bool) if key_mask is None else key_mask[b]
+        ids = torch.zeros(n, dtype=torch.long) if segments is None else segments[b]
+        row = torch.zeros(heads, n, v.shape[-1], dtype=q.dtype)
+        for document in ids[real].unique():
+            at = (real & (ids == document)).nonzero().squeeze(1)
+            part = [x[b][:, at] for x in (q, k, v)]
+            row = row.index_copy(1, at, _nystrom_document(*part, num_landmarks, pinv_iterations))
+        rows.append(row)
+    return torch.stack(rows)
+
+
 REFERENCES = {
     "softmax": softmax,
     "linear_transformer": linear_transformer,
     "cosformer": cosformer,
+    "transnormer_norm": transnormer_norm,
+    "transnormer_diag": transnormer_diag,
+    "nystrom": nystrom,
 }

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from hf_linear_attn.attention.documents import check_documents, token_positions
+from hf_linear_attn.ops.operands import accumulation_dtype
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,10 @@ class Tokens:
     """int (batch, query_len)"""
     key_segments: Tensor | None
     """int (batch, key_len)"""
+    query_mask: Tensor | None = None
+    """bool (batch, query_len), in self-attention the key_mask; None = unknown"""
+    counted: bool = False
+    """no positions were given: they count the real tokens of each document from 0"""
 
 
 class Attention(nn.Module):
@@ -43,8 +48,10 @@ class Attention(nn.Module):
     """
 
     supports_causal: ClassVar[bool] = True
+    no_causal_reason: ClassVar[str] = ""
+    """why there is no causal form; the end of the error where one is asked for"""
     cache_kind: ClassVar[Literal["recurrent state", "block window", "full keys"]]
-    has_parameters: ClassVar[bool] = False
+    has_parameters: bool = False
     supports_dropout: ClassVar[bool] = False
     """has weights over the keys that a dropout could act on"""
     uses_positions: bool = False
@@ -90,30 +97,45 @@ class Attention(nn.Module):
         Raises:
             ValueError: what was given cannot be honoured.
         """
-        self._check_shapes(query, key, value, causal)
-        alike = query.shape[2] == key.shape[2]
-        # With positions of their own the queries are other tokens: the keys' pads say nothing.
-        crossed = query_positions is not None and key_positions is not None
-        query_mask = key_mask if alike and not crossed else None
-        if key_segments is None and alike:
-            key_segments = query_segments
-        if query_segments is None and alike:
-            query_segments = key_segments
-        if self.uses_positions or self.rotary is not None:
-            if query_positions is None and state is not None:
-                raise ValueError(
-                    f"{type(self).__name__} got a state but no query_positions: with a state the "
-                    "positions continue where the earlier tokens ended, so they must be given."
-                )
-            query_positions, key_positions = _fill_positions(
-                query, key, causal, key_mask, query_positions, key_positions,
-                query_segments, key_segments,
-            )  # fmt: skip
-        tokens = Tokens(
-            causal, key_mask, query_positions, key_positions, query_segments, key_segments
-        )
-        self._check_tokens(tokens, query, key, query_mask)
+        tokens = self._describe(
+            query, key, value, causal, key_mask, (query_positions, key_positions),
+            (query_segments, key_segments), carried=state is not None,
+        )  # fmt: skip
         return self.attend(query, key, value, tokens, state)
+
+    def weights(
+        self,
+        query: Tensor,
+        key: Tensor,
+        *,
+        causal: bool,
+        key_mask: Tensor | None = None,
+        query_positions: Tensor | None = None,
+        key_positions: Tensor | None = None,
+        query_segments: Tensor | None = None,
+        key_segments: Tensor | None = None,
+    ) -> Tensor:
+        """The explicit matrix W (batch, heads, query_len, key_len) that the values are summed with.
+
+        Quadratic in time and memory: for looking at, never on the way of a forward pass. It is what
+        a mechanism does to the values before anything that is no sum over tokens (a norm behind
+        it, a convolution beside it), without dropout. Arguments and errors as in `forward`.
+        """
+        tokens = self._describe(
+            query, key, key, causal, key_mask, (query_positions, key_positions),
+            (query_segments, key_segments), carried=False,
+        )  # fmt: skip
+        return self.pair_weights(query, key, tokens).to(query.dtype)
+
+    def pair_weights(self, query: Tensor, key: Tensor, tokens: Tokens) -> Tensor:
+        """See `weights`; what `attend` makes of unit vectors, where it is linear in the values."""
+        return self.attend(query, key, self._units(query, key), tokens, None)[0]
+
+    def _units(self, query: Tensor, key: Tensor) -> Tensor:
+        """Values that are the unit vectors: what is made of them are the weights."""
+        dtype = accumulation_dtype(query, key)
+        units = torch.eye(key.shape[2], dtype=dtype, device=key.device)
+        return units.expand(*key.shape[:2], -1, -1)
 
     def attend(
         self, query: Tensor, key: Tensor, value: Tensor, tokens: Tokens, state: Tensor | None
@@ -134,6 +156,40 @@ class Attention(nn.Module):
         Raises:
             ValueError: a position is out of range.
         """
+
+    def _describe(
+        self, query: Tensor, key: Tensor, value: Tensor, causal: bool, key_mask: Tensor | None,
+        positions: tuple[Tensor | None, Tensor | None],
+        segments: tuple[Tensor | None, Tensor | None], *, carried: bool,
+    ) -> Tokens:  # fmt: skip
+        """Check what was given and fill in what follows from it."""
+        (query_positions, key_positions), (query_segments, key_segments) = positions, segments
+        self._check_shapes(query, key, value, causal)
+        alike = query.shape[2] == key.shape[2]
+        # With positions of their own the queries are other tokens: the keys' pads say nothing.
+        crossed = query_positions is not None and key_positions is not None
+        query_mask = key_mask if alike and not crossed else None
+        if key_segments is None and alike:
+            key_segments = query_segments
+        if query_segments is None and alike:
+            query_segments = key_segments
+        counted = query_positions is None and key_positions is None
+        if self.uses_positions or self.rotary is not None:
+            if query_positions is None and carried:
+                raise ValueError(
+                    f"{type(self).__name__} got a state but no query_positions: with a state the "
+                    "positions continue where the earlier tokens ended, so they must be given."
+                )
+            query_positions, key_positions = _fill_positions(
+                query, key, causal, key_mask, query_positions, key_positions,
+                query_segments, key_segments,
+            )  # fmt: skip
+        tokens = Tokens(
+            causal, key_mask, query_positions, key_positions, query_segments, key_segments,
+            query_mask, counted,
+        )  # fmt: skip
+        self._check_tokens(tokens, query, key)
+        return tokens
 
     def _check_shapes(self, query: Tensor, key: Tensor, value: Tensor, causal: bool) -> None:
         name = type(self).__name__
@@ -160,7 +216,9 @@ class Attention(nn.Module):
                 f"{key.shape[3]}."
             )
         if causal and not self.supports_causal:
-            raise ValueError(f"{name} has no causal form; use causal=False.")
+            raise ValueError(
+                f"{name} has no causal form; use causal=False. {self.no_causal_reason}".rstrip()
+            )
         longer = self.cache_kind == "full keys" and key.shape[2] > query.shape[2]
         if causal and query.shape[2] != key.shape[2] and not longer:
             raise ValueError(
@@ -168,9 +226,7 @@ class Attention(nn.Module):
                 f"queries and {key.shape[2]} keys."
             )
 
-    def _check_tokens(
-        self, tokens: Tokens, query: Tensor, key: Tensor, query_mask: Tensor | None
-    ) -> None:
+    def _check_tokens(self, tokens: Tokens, query: Tensor, key: Tensor) -> None:
         batch, n, m = query.shape[0], query.shape[2], key.shape[2]
         mask = tokens.key_mask
         if mask is not None and (mask.shape != (batch, m) or mask.dtype != torch.bool):
@@ -179,7 +235,7 @@ class Attention(nn.Module):
                 f"{mask.dtype} of shape {tuple(mask.shape)}."
             )
         sides = (
-            ("query", n, query_mask, tokens.query_positions, tokens.query_segments),
+            ("query", n, tokens.query_mask, tokens.query_positions, tokens.query_segments),
             ("key", m, mask, tokens.key_positions, tokens.key_segments),
         )
         for side, length, real, positions, segments in sides:
@@ -203,6 +259,16 @@ class Attention(nn.Module):
                 "query_segments and key_segments go together when queries and keys differ in "
                 "length; got only one of them."
             )
+
+
+def check_dropout(probability: float) -> None:
+    """Refuse a dropout that is no probability.
+
+    Raises:
+        ValueError: not in [0, 1).
+    """
+    if not 0 <= probability < 1:
+        raise ValueError(f"attention_probs_dropout_prob is {probability}; it must lie in [0, 1).")
 
 
 def _fill_positions(

@@ -29,11 +29,14 @@ class KernelizedAttention(Attention):
         attention_eps: lower bound of the normaliser.
         rotary, check_inputs: see `Attention`.
 
-    The state is fp32 (batch, kv_heads, features, value_dim + 1); its last column sums φ(k) alone.
+    The state is fp32 (batch, kv_heads, features, value_dim + 1); its last column sums φ(k) alone
+    and is absent where nothing is normalised.
     """
 
     cache_kind = "recurrent state"
     feature_maps: ClassVar[tuple[str, ...]]
+    normalize: ClassVar[bool] = True
+    """divide by the sum of the weights"""
 
     def __init__(
         self,
@@ -84,6 +87,7 @@ class KernelizedAttention(Attention):
 
     def _common(self, tokens: Tokens, angles) -> dict[str, Any]:
         return {
+            "normalize": self.normalize,
             "causal": tokens.causal,
             "q_angles": angles[0],
             "k_angles": angles[1],
@@ -114,11 +118,15 @@ class KernelizedAttention(Attention):
             key = key.masked_fill(~tokens.key_mask[:, None, :, None], 0)
         q, k, v = phi(query.to(dtype)), phi(key.to(dtype)), value.to(dtype)
         shared: dict[str, Any] = {**self._common(tokens, angles), "normalize": False}
-        top_state, low_state = (None, None) if state is None else (state[..., :-1], state[..., -1:])
+        top_state, low_state = state, None
+        if state is not None and self.normalize:
+            top_state, low_state = state[..., :-1], state[..., -1:]
         top, top_state = linear_attention(
             self.rotary(q, tokens.query_positions), self.rotary(k, tokens.key_positions), v,
             state=top_state, **shared,
         )  # fmt: skip
+        if not self.normalize:
+            return top.to(value.dtype), top_state
         low, low_state = linear_attention(
             q, k, v.new_ones(*v.shape[:-1], 1), state=low_state, **shared
         )

@@ -9,13 +9,21 @@ from torch import nn
 from hf_linear_attn.attention.base import Attention
 from hf_linear_attn.attention.cosformer import CosformerAttention
 from hf_linear_attn.attention.linear_transformer import LinearTransformerAttention
+from hf_linear_attn.attention.nystrom import NystromAttention
 from hf_linear_attn.attention.softmax import SoftmaxAttention
 from hf_linear_attn.attention.suggestions import did_you_mean
+from hf_linear_attn.attention.transnormer import (
+    TransNormerDiagAttention,
+    TransNormerNormAttention,
+)
 
 ATTENTION: dict[str, type[Attention]] = {
     "softmax": SoftmaxAttention,
     "linear_transformer": LinearTransformerAttention,
     "cosformer": CosformerAttention,
+    "transnormer_norm": TransNormerNormAttention,
+    "transnormer_diag": TransNormerDiagAttention,
+    "nystrom": NystromAttention,
 }
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hf_linear_attn.attention.base import Attention, Tokens
+from hf_linear_attn.attention.base import Attention, Tokens, check_dropout
 from hf_linear_attn.attention.documents import document_starts, fill_pads
 from hf_linear_attn.hf_internals import (
     eager_attention_forward,
@@ -19,6 +19,8 @@ from hf_linear_attn.hf_internals import (
     is_flash_attn_2_available,
     sdpa_attention_forward,
 )
+from hf_linear_attn.ops.masked_softmax import masked_softmax
+from hf_linear_attn.ops.operands import accumulation_dtype
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "eager": eager_attention_forward,
@@ -74,11 +76,7 @@ class SoftmaxAttention(Attention):
         if config is None:
             check_implementation(attn_implementation)
             config = SimpleNamespace(_attn_implementation=attn_implementation)
-        if not 0 <= attention_probs_dropout_prob < 1:
-            raise ValueError(
-                f"attention_probs_dropout_prob is {attention_probs_dropout_prob}; it must lie in "
-                "[0, 1)."
-            )
+        check_dropout(attention_probs_dropout_prob)
         self.config = config
         self.attention_probs_dropout_prob = attention_probs_dropout_prob
 
@@ -121,6 +119,20 @@ class SoftmaxAttention(Attention):
         if empty is not None:
             out = out.masked_fill(empty, 0)
         return out.to(value.dtype), None
+
+    def pair_weights(self, query: Tensor, key: Tensor, tokens: Tokens) -> Tensor:
+        """See `Attention.weights`; A itself, whichever function computes the output."""
+        dtype = accumulation_dtype(query, key)
+        query, key = query.to(dtype), key.to(dtype)
+        if self.rotary is not None:
+            query = self.rotary(query, tokens.query_positions)
+            key = self.rotary(key, tokens.key_positions)
+        if tokens.key_mask is not None:
+            key = key.masked_fill(~tokens.key_mask[:, None, :, None], 0)
+        key = key.repeat_interleave(query.shape[1] // key.shape[1], dim=1)
+        scores = query @ key.mT * query.shape[-1] ** -0.5
+        allowed = _allowed_pairs(query, key, tokens, explicit=True)
+        return masked_softmax(scores, allowed)
 
     def _flash(self, query, key, value, tokens: Tokens, shared: dict) -> Tensor:
         """FlashAttention takes padding as a 2-D mask and documents as cumulative lengths."""

@@ -9,18 +9,38 @@ from hf_linear_attn.models.linear_transformer import (
     LinearTransformerForMaskedLM,
     LinearTransformerModel,
 )
+from hf_linear_attn.models.nystrom import NystromConfig, NystromForMaskedLM, NystromModel
 from hf_linear_attn.models.softmax import SoftmaxConfig, SoftmaxForMaskedLM, SoftmaxModel
+from hf_linear_attn.models.transnormer import (
+    TransNormerConfig,
+    TransNormerForMaskedLM,
+    TransNormerModel,
+)
 
 CONFIG_CLASSES: dict[str, type[LinearAttnConfig]] = {
     "cosformer": CosformerConfig,
+    "transnormer": TransNormerConfig,
+    "nystrom": NystromConfig,
     "linear_transformer": LinearTransformerConfig,
     "softmax": SoftmaxConfig,
 }
 """Config of each variant, by the word the recipes take for `--attention`."""
 
 _MODELS = {
-    AutoModel: (CosformerModel, LinearTransformerModel, SoftmaxModel),
-    AutoModelForMaskedLM: (CosformerForMaskedLM, LinearTransformerForMaskedLM, SoftmaxForMaskedLM),
+    AutoModel: (
+        CosformerModel,
+        TransNormerModel,
+        NystromModel,
+        LinearTransformerModel,
+        SoftmaxModel,
+    ),
+    AutoModelForMaskedLM: (
+        CosformerForMaskedLM,
+        TransNormerForMaskedLM,
+        NystromForMaskedLM,
+        LinearTransformerForMaskedLM,
+        SoftmaxForMaskedLM,
+    ),
 }
 
 
@@ -42,8 +62,14 @@ __all__ = [
     "LinearTransformerConfig",
     "LinearTransformerForMaskedLM",
     "LinearTransformerModel",
+    "NystromConfig",
+    "NystromForMaskedLM",
+    "NystromModel",
     "SoftmaxConfig",
     "SoftmaxForMaskedLM",
     "SoftmaxModel",
+    "TransNormerConfig",
+    "TransNormerForMaskedLM",
+    "TransNormerModel",
     "register_auto_classes",
 ]

@@ -141,13 +141,13 @@ def _check_attention(config: "LinearAttnConfig") -> None:
         )
     mechanisms = {name: get_attention(name) for name in names}
     for name in config.attention_kwargs or {}:
-        if name == config.default_attention or name not in mechanisms:
+        if config.is_own(name) or name not in mechanisms:
             raise ValueError(
                 f"attention_kwargs has settings for {name!r}, but "
                 + (
                     f"that is the mechanism of {type(config).__name__} itself: set its fields "
                     "directly."
-                    if name == config.default_attention
+                    if config.is_own(name)
                     else f"no layer uses it (layers: {', '.join(sorted(mechanisms))})."
                 )
             )

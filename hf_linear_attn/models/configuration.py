@@ -79,7 +79,9 @@ class LinearAttnConfig(PreTrainedConfig):
 
     model_type = "linear_attn"
     default_attention: ClassVar[str] = ""
-    """registry name of the variant's mechanism, which reads the variant's own fields"""
+    """registry name of the variant's mechanism"""
+    own_attention: ClassVar[tuple[str, ...]] = ()
+    """names of further mechanisms that read the variant's own fields"""
     default_theta: ClassVar[float] = 10000.0
 
     vocab_size: int = 50265
@@ -182,7 +184,7 @@ class LinearAttnConfig(PreTrainedConfig):
             "lm_head_transform": True,
             "num_key_value_heads": config.num_attention_heads,
             "head_dim": config.hidden_size // config.num_attention_heads,
-            "layer_attention": self.default_attention,
+            "layer_attention": config.default_layers(),
         }
         for name, value in defaults.items():
             if getattr(config, name) is None:
@@ -190,10 +192,18 @@ class LinearAttnConfig(PreTrainedConfig):
         config.check()
         return config
 
+    def default_layers(self) -> str | list[str]:
+        """What layer_attention is where it is not given."""
+        return self.default_attention
+
+    def is_own(self, name: str) -> bool:
+        """Does the mechanism `name` read the variant's own fields?"""
+        return name == self.default_attention or name in self.own_attention
+
     @property
     def attention_names(self) -> list[str]:
         """Registry name of each layer's mechanism."""
-        names = self.default_attention if self.layer_attention is None else self.layer_attention
+        names = self.default_layers() if self.layer_attention is None else self.layer_attention
         return [names] * self.num_hidden_layers if isinstance(names, str) else list(names)
 
     def attention_settings(self, name: str) -> dict[str, Any]:
@@ -204,7 +214,7 @@ class LinearAttnConfig(PreTrainedConfig):
         """
         trunk = {field.name for field in dataclasses.fields(LinearAttnConfig)}
         own = {field.name for field in dataclasses.fields(self)}
-        visible = own if name == self.default_attention else trunk
+        visible = own if self.is_own(name) else trunk
         settings = {f: getattr(self, f) for f in attention_fields(name) if f in visible}
         return settings | (self.attention_kwargs or {}).get(name, {})
 

@@ -6,38 +6,11 @@ import torch
 from torch import Tensor, nn
 from transformers.activations import ACT2FN
 
+from hf_linear_attn.attention.norms import RMSNorm, SimpleRMSNorm
 from hf_linear_attn.attention.registry import build_attention
 from hf_linear_attn.attention.rotary import LRPE, RotaryEmbedding
 from hf_linear_attn.hf_internals import GradientCheckpointingLayer
 from hf_linear_attn.models.configuration import LinearAttnConfig
-
-
-class SimpleRMSNorm(nn.Module):
-    """x · rsqrt(mean(x²) + eps) over the last dimension, in fp32, without weights.
-
-    The eps stands inside the root: outside it, the gradient at a zero row is 1/eps.
-    """
-
-    def __init__(self, eps: float):
-        super().__init__()
-        self.eps = eps
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(…, width) -> (…, width) in x's dtype."""
-        y = x.double() if x.dtype == torch.float64 else x.float()
-        return (y * torch.rsqrt(y.square().mean(-1, keepdim=True) + self.eps)).to(x.dtype)
-
-
-class RMSNorm(SimpleRMSNorm):
-    """RMS norm with a weight (Zhang and Sennrich 2019)."""
-
-    def __init__(self, width: int, eps: float):
-        super().__init__(eps)
-        self.weight = nn.Parameter(torch.ones(width))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(…, width) -> (…, width)."""
-        return self.weight * super().forward(x)
 
 
 def build_norm(config: LinearAttnConfig, width: int | None = None) -> nn.Module:

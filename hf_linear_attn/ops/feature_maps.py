@@ -20,6 +20,10 @@ class FeatureMap(NamedTuple):
     """(∂L/∂φ(x), x, φ(x)) -> ∂L/∂x; may write into its first argument"""
 
 
+def _elu(x: Tensor) -> Tensor:
+    return torch.where(x > 0, x, x.clamp_max(0).expm1())
+
+
 def _elu_plus_one(x: Tensor) -> Tensor:
     # exp(x) on the negative side, not expm1(x) + 1, which is exactly 0 in fp32 from x = -17 on.
     return torch.where(x > 0, x + 1, x.clamp_max(0).exp())
@@ -30,6 +34,8 @@ FEATURE_MAPS: dict[str, FeatureMap] = {
     "identity": FeatureMap(lambda x: x, lambda grad, x, y: grad),
     # cosFormer (Qin et al. 2022). The derivative at 0 is 0, as in torch.relu.
     "relu": FeatureMap(lambda x: x.clamp_min(0), lambda grad, x, y: grad.mul_(x > 0)),
+    # TransNormer T1 (Qin et al. 2022): no + 1, so weights may be negative.
+    "elu": FeatureMap(_elu, lambda grad, x, y: grad.mul_(x.clamp_max(0).exp())),
     # Linear Transformer (Katharopoulos et al. 2020, eq. 7). For x <= 0 the derivative is φ itself.
     "elu_plus_one": FeatureMap(_elu_plus_one, lambda grad, x, y: grad.mul_(y.clamp_max(1))),
 }

@@ -61,7 +61,7 @@ def linear_attention(
         k: (B, G, M, D) float; G divides H, each key head serves H/G query heads.
         v: (B, G, M, Dv) float; Dv may differ from D. Its dtype is the output's.
         causal: token i attends to j ≤ i; needs N = M.
-        feature_map: "identity", "relu" or "elu_plus_one", applied to q and k.
+        feature_map: "identity", "relu", "elu" or "elu_plus_one", applied to q and k.
         normalize: divide by D_i.
         q_angles, k_angles: float (B or 1, N) and (B or 1, M), radians; both or neither.
         key_mask: bool (B, M), True = real token.

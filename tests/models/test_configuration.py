@@ -46,7 +46,7 @@ def test_fields_of_another_variant_are_unknown():
         ({"hidden_dropout_prob": 1.5}, r"\[0, 1\)"),
         ({"norm_type": "batchnorm"}, "norm_type"),
         ({"hidden_act": "gelo"}, "Did you mean 'gelu"),
-        ({"glu_act": "silu"}, "mlp_type"),
+        ({"glu_act": "silu", "mlp_type": "mlp"}, "mlp_type"),
         ({"layer_attention": "cosfromer"}, "Did you mean 'cosformer'"),
         ({"layer_attention": ["softmax"]}, "names 1 layers, num_hidden_layers is 2"),
         ({"layer_attention": ["softmax"] * 3}, "names 3 layers"),
@@ -86,11 +86,64 @@ def test_a_field_set_later_is_checked_when_a_model_is_built(make_config, variant
 
 def test_dropout_on_weights_that_do_not_exist_is_refused(variant):
     fields = {**TINY, "attention_probs_dropout_prob": 0.1}
-    if variant == "softmax":
+    if variant in ("softmax", "transnormer"):
         VARIANTS[variant][0](**fields)
     else:
         with pytest.raises(ValueError, match="no layer has attention weights to drop"):
             VARIANTS[variant][0](**fields)
+
+
+def test_transnormer_without_block_layers_has_no_weights_to_drop():
+    with pytest.raises(ValueError, match="no layer has attention weights to drop"):
+        hla.TransNormerConfig(**TINY, num_local_layers=0, attention_probs_dropout_prob=0.1)
+
+
+@pytest.mark.parametrize(("given", "local"), [(None, 2), (0, 0), (5, 5), (1, 1)])
+def test_transnormer_has_block_attention_in_its_first_layers(given, local):
+    config = hla.TransNormerConfig(**{**TINY, "num_hidden_layers": 5}, num_local_layers=given)
+    names = ["transnormer_diag"] * local + ["transnormer_norm"] * (5 - local)
+    assert config.attention_names == names
+    settled = config.settle(is_decoder=False)
+    assert settled.layer_attention == names
+    # What was settled is saved, and loads.
+    again = hla.TransNormerConfig.from_dict(settled.to_dict())
+    assert again.attention_names == names
+
+
+def test_transnormer_s_own_fields_reach_both_of_its_mechanisms():
+    config = hla.TransNormerConfig(**TINY, transnormer_version="t1", block_size=8)
+    assert config.attention_settings("transnormer_diag")["block_size"] == 8
+    for name in ("transnormer_diag", "transnormer_norm"):
+        assert config.attention_settings(name)["transnormer_version"] == "t1"
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"num_local_layers": 3}, "between 0 and num_hidden_layers"),
+        ({"num_local_layers": -1}, "between 0 and num_hidden_layers"),
+        ({"num_local_layers": 1, "layer_attention": "transnormer_norm"}, "contradict each other"),
+        ({"transnormer_version": "t3"}, "transnormer_version"),
+        ({"block_size": 0}, "block_size must be at least 1"),
+        ({"attention_kwargs": {"transnormer_diag": {"block_size": 8}}}, "set its fields directly"),
+    ],
+)
+def test_what_a_transnormer_config_refuses(fields, message):
+    with pytest.raises(ValueError, match=message):
+        hla.TransNormerConfig(**TINY, **fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"num_landmarks": 0}, "num_landmarks"),
+        ({"conv_kernel_size": 4}, "odd number"),
+        ({"pinv_iterations": 0}, "pinv_iterations"),
+    ],
+)
+def test_what_a_nystrom_config_refuses(fields, message):
+    with pytest.raises(ValueError, match=message):
+        hla.NystromConfig(**TINY, **fields)
 
 
 def test_own_fields_reach_the_own_mechanism_only():

@@ -17,7 +17,8 @@ from tests.recipes.mlm_recipe import MLM
 FOLDER = Path(__file__).parents[2] / "recipes" / "configs" / "mlm"
 FILES = sorted(FOLDER.glob("*.yaml"))
 TYPES = (ModelArguments, DataArguments, MaskingArguments, TrainingArguments)
-BASES = ["cosformer", "linear_transformer", "softmax"]
+ROBERTAS = ["cosformer", "linear_transformer", "softmax"]
+BASES = [*ROBERTAS, "transnormer", "nystrom"]
 
 
 def test_all_configs_are_there():
@@ -42,7 +43,7 @@ def test_every_field_has_a_comment_above_it(file):
         assert re.match(r" *# [^-]", lines[i - 1]), lines[i]
 
 
-@pytest.mark.parametrize("attention", BASES)
+@pytest.mark.parametrize("attention", ROBERTAS)
 def test_a_base_model_has_robertas_size_and_optimiser(attention):
     file = FOLDER / f"{attention}-base.yaml"
     model, data, masking, training = RecipeParser(TYPES).parse_recipe(["--config", str(file)])
@@ -62,7 +63,7 @@ def test_a_base_model_has_robertas_size_and_optimiser(attention):
 
 
 def test_the_base_configs_differ_in_what_they_must_only():
-    loaded = [yaml.safe_load((FOLDER / f"{b}-base.yaml").read_text()) for b in BASES]
+    loaded = [yaml.safe_load((FOLDER / f"{b}-base.yaml").read_text()) for b in ROBERTAS]
     dropout = loaded[2]["model"].pop("attention_probs_dropout_prob")
     assert dropout == 0.1
     for config in loaded:
@@ -70,9 +71,47 @@ def test_the_base_configs_differ_in_what_they_must_only():
     assert loaded[0] == loaded[1] == loaded[2]
 
 
+def test_transnormer_has_the_settings_of_its_authors_script():
+    """RoBERTa-base's size, 512 sequences a batch, 5e-4, 3,000 of 50,000 updates, w = 64."""
+    file = FOLDER / "transnormer-base.yaml"
+    model, data, _, training = RecipeParser(TYPES).parse_recipe(["--config", str(file)])
+    config = build_config(model)
+    assert (config.hidden_size, config.num_hidden_layers, config.num_attention_heads) == (
+        768, 12, 12,
+    )  # fmt: skip
+    assert config.intermediate_size == int(8 / 3 * 768)
+    assert config.block_size == 64
+    assert config.attention_names == ["transnormer_diag"] * 6 + ["transnormer_norm"] * 6
+    assert config.settle(is_decoder=False).norm_position == "post"
+    assert (config.norm_type, config.mlp_type, config.glu_act) == ("srmsnorm", "glu", "identity")
+    assert config.position_embedding_type == "lrpe"
+    assert (config.hidden_dropout_prob, config.attention_probs_dropout_prob) == (0.1, 0.1)
+    assert (training.learning_rate, training.warmup_steps, training.max_steps) == (
+        5e-4, 3000, 50000,
+    )  # fmt: skip
+    assert (training.weight_decay, training.adam_epsilon) == (0.01, 1e-6)
+    batch = training.per_device_train_batch_size * training.gradient_accumulation_steps
+    assert (8 * batch, data.block_size) == (512, 512)
+
+
+def test_nystrom_has_the_settings_of_its_authors_code():
+    """512 tokens, 256 sequences a batch, 1e-4, 1 % warm-up of 500,000, m = 64, kernel of 33."""
+    file = FOLDER / "nystrom-base.yaml"
+    model, data, _, training = RecipeParser(TYPES).parse_recipe(["--config", str(file)])
+    config = build_config(model)
+    assert (config.num_landmarks, config.pinv_iterations, config.conv_kernel_size) == (64, 6, 33)
+    assert (config.hidden_size, config.num_hidden_layers, config.vocab_size) == (768, 12, 50265)
+    assert (training.learning_rate, training.warmup_steps, training.max_steps) == (
+        1e-4, 5000, 500000,
+    )  # fmt: skip
+    assert (training.weight_decay, training.adam_epsilon) == (0.01, 1e-6)
+    batch = training.per_device_train_batch_size * training.gradient_accumulation_steps
+    assert (8 * batch, data.block_size) == (256, 512)
+
+
 @pytest.mark.parametrize("attention", BASES)
 def test_a_base_config_runs_on_a_cpu_at_reduced_size(settings, attention):
-    small = "hidden_size=32,num_hidden_layers=1,num_attention_heads=2,intermediate_size=64,"
+    small = "hidden_size=32,num_hidden_layers=2,num_attention_heads=2,intermediate_size=64,"
     MLM.main(
         [
             "--config", str(FOLDER / f"{attention}-base.yaml"), "--train_file", "text.txt",

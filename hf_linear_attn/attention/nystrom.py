@@ -1,0 +1,136 @@
+"""Nyströmformer (Xiong et al. 2021, 2102.03902).
+
+    O = F Z (B V) + DConv(V),    F, Z, B as in `nystrom_attention`
+
+Time O(n·m·d + m³) with m landmarks. Weights F Z B may be negative; their rows sum to about 1.
+
+What differs from the authors' code, and why:
+
+* Landmarks are means over the real tokens of each row, and any length is cut into m segments;
+  they average pads and need a length that m divides.
+* The pseudo-inverse is scaled by each matrix's own norms; they take the largest of the batch.
+* The convolution sees real tokens only.
+* With no more tokens than landmarks a row is computed exactly.
+
+There is no causal form: a landmark averages over later tokens too.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from hf_linear_attn.attention.base import Attention, Tokens
+from hf_linear_attn.ops.compaction import Compaction
+from hf_linear_attn.ops.document_rows import over_documents
+from hf_linear_attn.ops.nystrom_attention import nystrom_attention
+from hf_linear_attn.ops.operands import accumulation_dtype
+
+
+class NystromAttention(Attention):
+    """Nyström self-attention.
+
+    Args:
+        num_landmarks: m.
+        pinv_iterations: steps of the pseudo-inverse. More are not better where m < n: stopping
+            early regularises.
+        conv_kernel_size: odd number of tokens of the depthwise convolution beside the attention
+            (one kernel a head); None = no convolution.
+        num_attention_heads: number of kernels; needed with a convolution.
+        rotary, check_inputs: see `Attention`.
+    """
+
+    supports_causal = False
+    no_causal_reason = (
+        "Nyström landmarks are means over all tokens of a row, so every output would depend on "
+        "later tokens; use another mechanism in a decoder."
+    )
+    cache_kind = "full keys"
+
+    def __init__(
+        self,
+        *,
+        num_landmarks: int = 64,
+        pinv_iterations: int = 6,
+        conv_kernel_size: int | None = None,
+        num_attention_heads: int | None = None,
+        rotary: nn.Module | None = None,
+        check_inputs: bool = True,
+    ):
+        super().__init__(rotary=rotary, check_inputs=check_inputs)
+        if num_landmarks < 1 or pinv_iterations < 1:
+            raise ValueError(
+                "num_landmarks and pinv_iterations must be at least 1; got "
+                f"{num_landmarks} and {pinv_iterations}."
+            )
+        self.num_landmarks, self.pinv_iterations = num_landmarks, pinv_iterations
+        self.conv = None
+        if conv_kernel_size is not None:
+            self.conv = _depthwise(conv_kernel_size, num_attention_heads)
+        self.has_parameters = self.conv is not None
+
+    def attend(
+        self, query: Tensor, key: Tensor, value: Tensor, tokens: Tokens, state: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """See `Attention.attend`."""
+        if state is not None:
+            raise ValueError("NystromAttention carries no state.")
+        return self._by_document(self._with_convolution, query, key, value, tokens), None
+
+    def pair_weights(self, query: Tensor, key: Tensor, tokens: Tokens) -> Tensor:
+        """See `Attention.weights`: F Z B, without the convolution."""
+        units = self._units(query, key)
+        return self._by_document(self._mix, query, key, units, tokens)
+
+    def _by_document(self, function, query, key, value, tokens: Tokens) -> Tensor:
+        if query.shape[2] != key.shape[2]:
+            raise ValueError(
+                "NystromAttention is self-attention: landmarks are means over queries and keys of "
+                f"the same tokens; got {query.shape[2]} queries and {key.shape[2]} keys."
+            )
+        if self.rotary is not None:
+            dtype = accumulation_dtype(query, key, value)
+            query = self.rotary(query.to(dtype), tokens.query_positions)
+            key = self.rotary(key.to(dtype), tokens.key_positions)
+        if tokens.key_segments is None:
+            out = function(query, key, value, tokens.key_mask)
+        else:
+            out = over_documents(function, query, key, value, tokens.key_mask, tokens.key_segments)
+        return out.to(value.dtype)
+
+    def _mix(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+        return nystrom_attention(
+            q, k, v, num_landmarks=self.num_landmarks, pinv_iterations=self.pinv_iterations,
+            key_mask=mask,
+        )  # fmt: skip
+
+    def _with_convolution(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+        out = self._mix(q, k, v, mask)
+        return out if self.conv is None else out + self._convolve(v, mask, q.shape[1], out.dtype)
+
+    def _convolve(self, v: Tensor, mask: Tensor | None, heads: int, dtype: torch.dtype) -> Tensor:
+        """Each head's kernel over its real tokens, moved together: a pad is no neighbour."""
+        assert self.conv is not None
+        if heads != self.conv.groups:
+            raise ValueError(
+                f"num_attention_heads is {self.conv.groups}, but the query has {heads} heads."
+            )
+        v = v.to(dtype)
+        order = None if mask is None else Compaction(mask)
+        if order is not None:
+            v = order.pack(v, 2).masked_fill(~order.real[:, None, :, None], 0)
+        v = v.repeat_interleave(heads // v.shape[1], dim=1)
+        with torch.autocast(v.device.type, enabled=False):
+            out = nn.functional.conv2d(
+                v, self.conv.weight.to(dtype), padding=self.conv.padding, groups=heads
+            )
+        return out if order is None else order.unpack(out, 2)
+
+
+def _depthwise(size: int, heads: int | None) -> nn.Conv2d:
+    if size < 1 or size % 2 == 0:
+        raise ValueError(
+            f"conv_kernel_size is {size}; it must be an odd number of tokens (33 in the paper's "
+            "pretraining), or None for no convolution."
+        )
+    if heads is None:
+        raise ValueError("conv_kernel_size needs num_attention_heads: there is a kernel a head.")
+    return nn.Conv2d(heads, heads, (size, 1), padding=(size // 2, 0), groups=heads, bias=False)

@@ -1,0 +1,35 @@
+"""Nyströmformer models: config and named classes. The mechanism is `NystromAttention`."""
+
+from hf_linear_attn.models.configuration import LinearAttnConfig
+from hf_linear_attn.models.heads import LinearAttnForMaskedLM
+from hf_linear_attn.models.trunk import LinearAttnModel
+
+
+class NystromConfig(LinearAttnConfig):
+    """Config of Nyströmformer models, encoders only; the trunk's fields are `LinearAttnConfig`'s.
+
+    Args:
+        num_landmarks: m; rows of no more tokens are computed exactly, longer ones in O(n·m).
+        pinv_iterations: steps of the iterative pseudo-inverse.
+        conv_kernel_size: tokens of the depthwise convolution of the values, an odd number; None =
+            no convolution.
+    """
+
+    model_type = "nystrom"
+    default_attention = "nystrom"
+
+    num_landmarks: int = 64
+    pinv_iterations: int = 6
+    conv_kernel_size: int | None = 33
+
+
+class NystromModel(LinearAttnModel):
+    """Nyström encoder without a head."""
+
+    config_class = NystromConfig
+
+
+class NystromForMaskedLM(LinearAttnForMaskedLM):
+    """Nyström encoder with a masked-language-model head."""
+
+    config_class = NystromConfig

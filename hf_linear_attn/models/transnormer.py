@@ -1,0 +1,77 @@
+"""TransNormer models: config and named classes.
+
+The mechanisms are `TransNormerDiagAttention` and `TransNormerNormAttention`.
+"""
+
+from typing import ClassVar, Literal
+
+from hf_linear_attn.models.configuration import LinearAttnConfig
+from hf_linear_attn.models.heads import LinearAttnForMaskedLM
+from hf_linear_attn.models.trunk import LinearAttnModel
+
+
+class TransNormerConfig(LinearAttnConfig):
+    """Config of TransNormer models; the trunk's fields are those of `LinearAttnConfig`.
+
+    Defaults are the paper's trunk: RMS norms without weights, GLU of 8/3 the width, LRPE, block
+    attention in the first half of the layers and NormAttention in the second.
+
+    Args:
+        transnormer_version: "t2" (softmax in blocks, φ = 1 + elu) or "t1" (ReLU in blocks and a
+            norm behind it, φ = elu).
+        block_size: tokens a block, counted from the first real token.
+        num_local_layers: layers with block attention, the first ones; None = half of them, rounded
+            down. It makes the default of layer_attention.
+        xnorm: norm in place of the denominator, "srmsnorm" or "layernorm".
+    """
+
+    model_type = "transnormer"
+    default_attention = "transnormer_norm"
+    own_attention: ClassVar[tuple[str, ...]] = ("transnormer_diag",)
+
+    norm_type: Literal["layernorm", "rmsnorm", "srmsnorm"] = "srmsnorm"
+    norm_eps: float | int = 1e-6
+    mlp_type: Literal["mlp", "glu"] = "glu"
+    hidden_act: str = "silu"
+    intermediate_size: int = 2048
+    position_embedding_type: Literal["learned", "sinusoidal", "rope", "lrpe", "none"] = "lrpe"
+    embedding_norm: bool | None = True
+    transnormer_version: Literal["t1", "t2"] = "t2"
+    block_size: int = 64
+    num_local_layers: int | None = None
+    xnorm: Literal["srmsnorm", "layernorm"] = "srmsnorm"
+
+    def default_layers(self) -> list[str]:
+        """Block attention in the first num_local_layers layers, NormAttention in the others."""
+        local = self.num_local_layers
+        local = self.num_hidden_layers // 2 if local is None else local
+        return ["transnormer_diag"] * local + ["transnormer_norm"] * (
+            self.num_hidden_layers - local
+        )
+
+    def check(self) -> None:
+        """See `LinearAttnConfig.check`."""
+        local, layers = self.num_local_layers, self.num_hidden_layers
+        if isinstance(local, int) and not 0 <= local <= layers:
+            raise ValueError(
+                f"num_local_layers is {local}; it must lie between 0 and num_hidden_layers "
+                f"({layers})."
+            )
+        super().check()
+        if local is not None and self.attention_names != self.default_layers():
+            raise ValueError(
+                f"num_local_layers ({local}) and layer_attention ({self.layer_attention}) "
+                "contradict each other; give one of them."
+            )
+
+
+class TransNormerModel(LinearAttnModel):
+    """TransNormer without a head."""
+
+    config_class = TransNormerConfig
+
+
+class TransNormerForMaskedLM(LinearAttnForMaskedLM):
+    """TransNormer encoder with a masked-language-model head."""
+
+    config_class = TransNormerConfig
