@@ -6,7 +6,7 @@ import torch
 from hf_linear_attn.attention import build_attention
 from hf_linear_attn.attention.rotary import LRPE, RotaryEmbedding
 from tests.errors import relative_error
-from tests.reference import allowed_pairs
+from tests.reference import allowed_pairs, nystrom, srmsnorm
 
 
 def draw(length=20, d=16):
@@ -104,6 +104,56 @@ def test_a_split_with_rotations_equals_the_whole(name):
         parts.append(part)
     assert relative_error(torch.cat(parts, 2), whole) <= 1e-12
     assert relative_error(state, final) <= 1e-12
+
+
+def turned(x, positions, u=None):
+    """Rotated by the explicit matrices, behind a reflection where there is one."""
+    if u is not None:
+        x = x - 2 * (x @ u)[..., None] * u
+    matrices = torch.stack([rotation(p, x.shape[-1]) for p in positions])
+    return torch.einsum("nij,bhnj->bhni", matrices, x)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("version", ["t1", "t2"])
+@pytest.mark.parametrize("kind", [RotaryEmbedding, LRPE])
+def test_norm_attention_rotates_behind_the_map(kind, version, causal):
+    q, k, v = tensors = draw()
+    rotary = kind(16).double()
+    fields = {"transnormer_version": version}
+    out, _ = build_attention("transnormer_norm", fields, rotary=rotary)(*tensors, causal=causal)
+    phi = [torch.where(x > 0, x, x.exp() - 1) + (version == "t2") for x in (q, k)]
+    u = getattr(rotary, "reflection", None)
+    sides = [turned(x, range(20), u) for x in phi]
+    expected = srmsnorm((sides[0] @ sides[1].mT * allowed_pairs(20, 20, causal=causal)) @ v)
+    # LRPE's frequencies are fp32 powers, the formula's fp64 ones.
+    tolerance = 1e-12 if u is None else 1e-5
+    assert relative_error(out, expected) <= tolerance
+
+
+@pytest.mark.parametrize("kind", [RotaryEmbedding, LRPE])
+def test_block_attention_rotates_by_the_place_in_the_block(kind):
+    q, k, v = tensors = draw()
+    rotary = kind(16).double()
+    out, _ = build_attention("transnormer_diag", {"block_size": 6}, rotary=rotary)(
+        *tensors, causal=False
+    )
+    u = getattr(rotary, "reflection", None)
+    places = [i % 6 for i in range(20)]
+    scores = turned(q, places, u) @ turned(k, places, u).mT / 4
+    block = torch.arange(20) // 6
+    scores = scores.masked_fill(block[:, None] != block, -torch.inf)
+    tolerance = 1e-12 if u is None else 1e-5
+    assert relative_error(out, scores.softmax(-1) @ v) <= tolerance
+
+
+def test_nystrom_rotates_before_the_landmarks():
+    tensors = draw()
+    rotary = RotaryEmbedding(16)
+    out, _ = build_attention("nystrom", {"num_landmarks": 5}, rotary=rotary)(*tensors, causal=False)
+    q, k, v = tensors
+    expected = nystrom(turned(q, range(20)), turned(k, range(20)), v, causal=False, num_landmarks=5)
+    assert relative_error(out, expected) <= 1e-11
 
 
 def test_softmax_rotates_queries_and_keys():
