@@ -12,13 +12,16 @@ from hf_linear_attn.attention import (
 from hf_linear_attn.backend import use_backend
 from hf_linear_attn.models import (
     CosformerConfig,
+    CosformerForCausalLM,
     CosformerForMaskedLM,
     CosformerModel,
     LinearAttnConfig,
     LinearTransformerConfig,
+    LinearTransformerForCausalLM,
     LinearTransformerForMaskedLM,
     LinearTransformerModel,
     SoftmaxConfig,
+    SoftmaxForCausalLM,
     SoftmaxForMaskedLM,
     SoftmaxModel,
     register_auto_classes,
@@ -35,10 +38,13 @@ __all__ = [  # noqa: RUF022 - grouped by kind, as a table of contents
     "LinearTransformerConfig",
     "SoftmaxConfig",
     # models
+    "CosformerForCausalLM",
     "CosformerForMaskedLM",
     "CosformerModel",
+    "LinearTransformerForCausalLM",
     "LinearTransformerForMaskedLM",
     "LinearTransformerModel",
+    "SoftmaxForCausalLM",
     "SoftmaxForMaskedLM",
     "SoftmaxModel",
     # mechanisms

@@ -1,15 +1,26 @@
 """Models on the one trunk, and their registration with Transformers' Auto classes."""
 
-from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM
+from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM
 
 from hf_linear_attn.models.configuration import LinearAttnConfig
-from hf_linear_attn.models.cosformer import CosformerConfig, CosformerForMaskedLM, CosformerModel
+from hf_linear_attn.models.cosformer import (
+    CosformerConfig,
+    CosformerForCausalLM,
+    CosformerForMaskedLM,
+    CosformerModel,
+)
 from hf_linear_attn.models.linear_transformer import (
     LinearTransformerConfig,
+    LinearTransformerForCausalLM,
     LinearTransformerForMaskedLM,
     LinearTransformerModel,
 )
-from hf_linear_attn.models.softmax import SoftmaxConfig, SoftmaxForMaskedLM, SoftmaxModel
+from hf_linear_attn.models.softmax import (
+    SoftmaxConfig,
+    SoftmaxForCausalLM,
+    SoftmaxForMaskedLM,
+    SoftmaxModel,
+)
 
 CONFIG_CLASSES: dict[str, type[LinearAttnConfig]] = {
     "cosformer": CosformerConfig,
@@ -20,6 +31,7 @@ CONFIG_CLASSES: dict[str, type[LinearAttnConfig]] = {
 
 _MODELS = {
     AutoModel: (CosformerModel, LinearTransformerModel, SoftmaxModel),
+    AutoModelForCausalLM: (CosformerForCausalLM, LinearTransformerForCausalLM, SoftmaxForCausalLM),
     AutoModelForMaskedLM: (CosformerForMaskedLM, LinearTransformerForMaskedLM, SoftmaxForMaskedLM),
 }
 
@@ -36,13 +48,16 @@ def register_auto_classes() -> None:
 __all__ = [
     "CONFIG_CLASSES",
     "CosformerConfig",
+    "CosformerForCausalLM",
     "CosformerForMaskedLM",
     "CosformerModel",
     "LinearAttnConfig",
     "LinearTransformerConfig",
+    "LinearTransformerForCausalLM",
     "LinearTransformerForMaskedLM",
     "LinearTransformerModel",
     "SoftmaxConfig",
+    "SoftmaxForCausalLM",
     "SoftmaxForMaskedLM",
     "SoftmaxModel",
     "register_auto_classes",
