@@ -23,6 +23,18 @@ VARIANTS = {
     "cosformer": (hla.CosformerConfig, hla.CosformerModel, hla.CosformerForMaskedLM),
 }
 
+# Every variant that has a causal LM, and a stack of both kinds of cache: (config, model, fields).
+CAUSAL_VARIANTS = {
+    name: (config, getattr(hla, config.__name__.replace("Config", "ForCausalLM")), {})
+    for name, (config, *_) in VARIANTS.items()
+    if hasattr(hla, config.__name__.replace("Config", "ForCausalLM"))
+}
+CAUSAL_VARIANTS["hybrid"] = (
+    hla.LinearTransformerConfig,
+    hla.LinearTransformerForCausalLM,
+    {"layer_attention": ["linear_transformer", "softmax"]},
+)
+
 # Initial weights of 0.02 make attention nearly uniform and hide faults.
 TINY = {
     "vocab_size": 100,
@@ -60,5 +72,22 @@ def make_model(variant, make_config):
     def make(seed=0, **fields):
         torch.manual_seed(seed)
         return VARIANTS[variant][2](make_config(**fields)).eval()
+
+    return make
+
+
+@pytest.fixture(params=list(CAUSAL_VARIANTS))
+def decoder_kind(request):
+    return request.param
+
+
+@pytest.fixture
+def make_decoder(decoder_kind):
+    """A causal LM in eval mode, seeded; keywords are config fields."""
+    config_class, model_class, own = CAUSAL_VARIANTS[decoder_kind]
+
+    def make(seed=0, **fields):
+        torch.manual_seed(seed)
+        return model_class(config_class(**{**TINY, **own, **fields})).eval()
 
     return make
