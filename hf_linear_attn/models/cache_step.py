@@ -4,7 +4,7 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor
-from transformers import Cache, DynamicCache
+from transformers import Cache, DynamicCache, EncoderDecoderCache
 
 from hf_linear_attn.hf_internals import CacheLayerMixin, DynamicLayer
 from hf_linear_attn.models.cache import LAYER_CLASSES, KeysLayer, Seen, StateLayer
@@ -68,10 +68,10 @@ def seen_tokens(cache: Any) -> Seen | None:
     """
     if cache is None:
         return None
-    if not isinstance(cache, Cache):
+    if not isinstance(cache, Cache) or isinstance(cache, EncoderDecoderCache):
         raise ValueError(
-            f"cache must be a Cache of Transformers; got {type(cache).__name__}. Use "
-            "DynamicCache(config=model.config), or the `cache` an earlier call returned."
+            f"cache must be a Cache of Transformers for one decoder; got {type(cache).__name__}. "
+            "Use DynamicCache(config=model.config), or the `cache` an earlier call returned."
         )
     return getattr(cache.layers[0], "seen", None) if cache.layers else None
 

@@ -56,7 +56,10 @@ def test_the_model_s_config_builds_the_layers(make_decoder):
     model = make_decoder()
     kinds = {"recurrent state": StateLayer, "block window": WindowLayer, "full keys": KeysLayer}
     wanted = [kinds[layer.self_attn.mechanism.cache_kind] for layer in model.model.layers]
-    for config in (model.config, model.model.config):
+    # The config a user wrote, before a model settles it, says the same.
+    written = copy.deepcopy(model.config)
+    written.is_decoder = None
+    for config in (model.config, model.model.config, written):
         assert [type(layer) for layer in DynamicCache(config=config).layers] == wanted
     if KeysLayer not in wanted:
         static = StaticCache(config=model.config, max_cache_len=5)

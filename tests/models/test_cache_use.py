@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from transformers import DynamicCache
+from transformers import DynamicCache, EncoderDecoderCache
 
 import hf_linear_attn as hla
 from tests.conftest import CAUSAL_VARIANTS, TINY
@@ -92,6 +92,30 @@ def test_positions_may_be_given(make_decoder):
     assert relative_error(found, wanted[:, 7:]) <= 1e-5
 
 
+def test_with_a_cache_a_restart_of_positions_is_no_document(make_decoder):
+    model = make_decoder()
+    ids = tokens(2, 12)
+    keywords = {"input_ids": ids, "position_ids": torch.arange(6).repeat(2)[None]}
+    one = model(attention_mask=torch.ones_like(ids), **keywords).logits
+    found = model(cache=DynamicCache(config=model.config), **keywords).logits
+    assert relative_error(found, one) <= 1e-6
+    packed = model(**keywords)
+    assert packed.cache is None
+    assert relative_error(packed.logits, one) > 1e-2
+
+
+@pytest.mark.parametrize("name", ["eager", "sdpa"])
+def test_softmax_layers_by_any_function(make_decoder, name):
+    model = make_decoder()
+    ids, mask = padded_prompt()
+    wanted = model(input_ids=ids, attention_mask=mask).logits[:, 5:]
+    model.set_attn_implementation(name)
+    cache = model(input_ids=ids[:, :5], attention_mask=mask[:, :5]).cache
+    found = model(input_ids=ids[:, 5:], attention_mask=mask, cache=cache).logits
+    real = mask[:, 5:] == 1
+    assert relative_error(found[real], wanted[real]) <= 1e-5
+
+
 def test_b38_positions_end_with_a_clear_error_in_any_piece(make_decoder):
     model = make_decoder(max_position_embeddings=16)
     cache = model(input_ids=tokens(2, 15)).cache
@@ -148,8 +172,9 @@ def test_the_old_name_of_the_cache_is_understood(make_decoder):
 def test_caches_that_do_not_fit_are_refused(make_decoder, decoder_kind):
     model = make_decoder()
     ids = tokens(2, 4)
-    with pytest.raises(ValueError, match="must be a Cache of Transformers; got tuple"):
-        model(input_ids=ids, cache=((torch.ones(1), torch.ones(1)),))
+    for wrong in (((torch.ones(1), torch.ones(1)),), EncoderDecoderCache(DynamicCache())):
+        with pytest.raises(ValueError, match=f"for one decoder; got {type(wrong).__name__}"):
+            model(input_ids=ids, cache=wrong)
     other = "softmax" if decoder_kind == "linear_transformer" else "linear_transformer"
     config_class, model_class, own = CAUSAL_VARIANTS[other]
     foreign = model_class(config_class(**{**TINY, **own})).eval()(input_ids=ids).cache

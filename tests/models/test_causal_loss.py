@@ -2,8 +2,10 @@
 
 import pytest
 import torch
-from transformers import DataCollatorWithFlattening
+from transformers import DataCollatorWithFlattening, Trainer, TrainingArguments
 
+import hf_linear_attn as hla
+from tests.conftest import TINY
 from tests.errors import relative_error
 from tests.models.test_decoder import pad, tokens
 
@@ -123,6 +125,31 @@ def test_b39_loss_is_a_mean_over_targets_not_over_micro_batches(make_decoder, mo
         labels = ids.masked_fill(torch.arange(8) > count, -100)
         total += model(input_ids=ids, labels=labels, num_items_in_batch=torch.tensor(8)).loss
     assert total.item() == 2.5
+
+
+def test_b39_the_trainer_logs_one_loss_for_any_accumulation(tmp_path):
+    ids, labels = batch_of_targets()
+    rows = [{"input_ids": x, "labels": y} for x, y in zip(ids, labels, strict=True)]
+    logged = []
+    for steps in (1, 2, 4):
+        torch.manual_seed(0)
+        fields = {**TINY, "hidden_dropout_prob": 0.0}
+        arguments = TrainingArguments(
+            tmp_path, per_device_train_batch_size=8 // steps, gradient_accumulation_steps=steps,
+            max_steps=2, logging_steps=1, save_strategy="no", report_to=[], use_cpu=True,
+            disable_tqdm=True, optim="sgd", learning_rate=1e-2, lr_scheduler_type="constant",
+        )  # fmt: skip
+        trainer = Trainer(
+            hla.CosformerForCausalLM(hla.CosformerConfig(**fields)), arguments,
+            train_dataset=rows, eval_dataset=rows,
+        )  # fmt: skip
+        trainer.train()
+        steps_logged = [x for x in trainer.state.log_history if "loss" in x]
+        logged.append([x[key] for x in steps_logged for key in ("loss", "grad_norm")])
+        # The cache a decoder returns outside training is no prediction.
+        logged[-1].append(trainer.evaluate()["eval_loss"])
+    assert logged[1] == pytest.approx(logged[0], rel=1e-5)
+    assert logged[2] == pytest.approx(logged[0], rel=1e-5)
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
