@@ -11,22 +11,25 @@ from hf_linear_attn.models.cache import LAYER_CLASSES, KeysLayer, Seen, StateLay
 from hf_linear_attn.models.configuration import LinearAttnConfig
 
 
-def open_cache(cache: Any, config: LinearAttnConfig, batch: int, device: torch.device) -> Cache:
-    """A cache that fits the model: the one given, or a new one.
+def fit_cache(cache: Any, config: LinearAttnConfig, batch: int, device: torch.device) -> None:
+    """See that a cache is the model's and the batch's.
 
     An empty `DynamicCache()` made without a config gets the model's layers.
 
     Args:
-        cache: a Cache or None.
+        cache: what a caller passed.
         config: the model's.
-        batch, device: of the input.
+        batch: rows of the input.
+        device: the model's.
 
     Raises:
-        ValueError: the cache was made for another model, batch or device, or is torn.
+        ValueError: it is no cache, or was made for another model, batch or device, or is torn.
     """
-    if cache is None:
-        return DynamicCache(config=config)
-    seen = seen_tokens(cache)
+    if not isinstance(cache, Cache) or isinstance(cache, EncoderDecoderCache):
+        raise ValueError(
+            f"cache must be a Cache of Transformers for one decoder; got {type(cache).__name__}. "
+            "Use DynamicCache(config=model.config), or the `cache` an earlier call returned."
+        )
     if not cache.layers and cache.layer_class_to_replicate is DynamicLayer:
         cache.layers = DynamicCache(config=config).layers
         cache.layer_class_to_replicate = None
@@ -37,50 +40,43 @@ def open_cache(cache: Any, config: LinearAttnConfig, batch: int, device: torch.d
             f"the cache was made for another model: its layers are {_names(found)}, this model's "
             f"are {_names(wanted)}. Use DynamicCache(config=model.config)."
         )
+    _check_contents(cache, batch)
+    if cache.offloading and KeysLayer in found and device.type != "cuda":
+        raise ValueError(
+            "an offloaded cache moves the keys of softmax layers from the GPU to the CPU; the "
+            f"model is on {device.type!r}. Leave cache_implementation='offloaded' out."
+        )
+
+
+def _check_contents(cache: Cache, batch: int) -> None:
     lengths = {layer.get_seq_length() for layer in cast(list[CacheLayerMixin], cache.layers)}
     if len(lengths) > 1:
         raise ValueError(
             f"the layers of the cache hold different numbers of tokens ({sorted(lengths)}): a call "
             "broke off inside the model. Begin with a new cache, or a copy from before that call."
         )
+    seen = seen_tokens(cache)
     if seen is not None and seen.real_tokens.shape[0] != batch:
         raise ValueError(
             f"the cache holds {seen.real_tokens.shape[0]} rows, the input has {batch}. Use "
             "cache.batch_repeat_interleave or batch_select_indices, or a new cache."
         )
-    if cache.offloading and KeysLayer in found and device.type != "cuda":
-        raise ValueError(
-            "an offloaded cache moves the keys of softmax layers from the GPU to the CPU; the "
-            f"input is on {device.type!r}. Leave cache_implementation='offloaded' out."
-        )
-    return cache
 
 
 def _names(classes: list[Any]) -> str:
     return "[" + ", ".join(c.__name__ for c in classes) + "]"
 
 
-def seen_tokens(cache: Any) -> Seen | None:
-    """What is known of the tokens in a cache; None if there are none.
-
-    Raises:
-        ValueError: it is no cache.
-    """
-    if cache is None:
-        return None
-    if not isinstance(cache, Cache) or isinstance(cache, EncoderDecoderCache):
-        raise ValueError(
-            f"cache must be a Cache of Transformers for one decoder; got {type(cache).__name__}. "
-            "Use DynamicCache(config=model.config), or the `cache` an earlier call returned."
-        )
-    return getattr(cache.layers[0], "seen", None) if cache.layers else None
+def seen_tokens(cache: Cache | None) -> Seen | None:
+    """What is known of the tokens in a cache that fits; None if there are none."""
+    return None if cache is None else cast(StateLayer | KeysLayer, cache.layers[0]).seen
 
 
 class CacheStep:
     """One call's way through a cache: reads each layer, and hands it what it has to keep.
 
     Args:
-        cache: one that `open_cache` returned.
+        cache: one that fits (`fit_cache`).
         mask: bool (batch, new tokens) or None.
         positions: int (batch or 1, new tokens).
         batch: rows.

@@ -4,7 +4,7 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from transformers import Cache, PreTrainedModel
+from transformers import Cache, DynamicCache, PreTrainedModel
 from transformers import initialization as init
 from transformers.modeling_outputs import BaseModelOutputWithPast
 from transformers.utils import logging
@@ -13,7 +13,7 @@ from hf_linear_attn.attention.rotary import LRPE
 from hf_linear_attn.attention.softmax import check_implementation
 from hf_linear_attn.attention.suggestions import did_you_mean
 from hf_linear_attn.hf_internals import capture_outputs, deprecate_kwarg
-from hf_linear_attn.models.cache_step import CacheStep, open_cache, seen_tokens
+from hf_linear_attn.models.cache_step import CacheStep, fit_cache, seen_tokens
 from hf_linear_attn.models.configuration import LinearAttnConfig
 from hf_linear_attn.models.embeddings import Embeddings
 from hf_linear_attn.models.layers import LinearAttnBlock, build_norm
@@ -131,7 +131,7 @@ class LinearAttnModel(LinearAttnPreTrainedModel):
         mask, segments = self.padding_and_documents(
             shape, attention_mask, position_ids, seq_idx, cu_seq_lens_q, cu_seq_lens_k, cache
         )
-        cache = self._cache(cache, use_cache, segments, x)
+        cache = self._cache(cache, use_cache, segments)
         seen = seen_tokens(cache)
         tokens = token_keywords(
             mask, position_ids, segments, shape, x.device,
@@ -171,6 +171,9 @@ class LinearAttnModel(LinearAttnPreTrainedModel):
             raise ValueError(
                 "cu_seq_lens_q and cu_seq_lens_k must be alike: keys are queries here."
             )
+        if cache is not None:
+            self._check_decoder()
+            fit_cache(cache, self.config, shape[0], self.embed_tokens.weight.device)
         seen = seen_tokens(cache)
         mask = padding_mask(
             attention_mask, *shape, causal=bool(self.config.is_decoder),
@@ -182,16 +185,20 @@ class LinearAttnModel(LinearAttnPreTrainedModel):
         segments = packed_segments(position_ids, seq_idx, cu_seq_lens_q, shape, restarts=restarts)
         return mask, segments
 
-    def _cache(
-        self, cache: Cache | None, use_cache: bool | None, segments: Tensor | None, x: Tensor
-    ) -> Cache | None:
-        """The cache of this call, or None."""
+    def _check_decoder(self) -> None:
         if not self.config.is_decoder:
-            if cache is not None or use_cache:
-                raise ValueError(
-                    "this model is an encoder and has no cache; leave cache and use_cache out, or "
-                    "use a causal LM (is_decoder=True)."
-                )
+            raise ValueError(
+                "this model is an encoder and has no cache; leave cache and use_cache out, or use "
+                "a causal LM (is_decoder=True)."
+            )
+
+    def _cache(
+        self, cache: Cache | None, use_cache: bool | None, segments: Tensor | None
+    ) -> Cache | None:
+        """The cache this call fills, or None."""
+        if use_cache:
+            self._check_decoder()
+        if not self.config.is_decoder:
             return None
         if cache is not None and use_cache is False:
             raise ValueError("a cache was given with use_cache=False; leave one of them out.")
@@ -214,7 +221,7 @@ class LinearAttnModel(LinearAttnPreTrainedModel):
             )
         if use_cache is None and segments is None and not self.training:
             wanted = wanted or self.config.use_cache
-        return open_cache(cache, self.config, x.shape[0], x.device) if wanted else None
+        return DynamicCache(config=self.config) if wanted and cache is None else cache
 
     def _embed(self, input_ids: Tensor | None, inputs_embeds: Tensor | None) -> Tensor:
         if (input_ids is None) == (inputs_embeds is None):

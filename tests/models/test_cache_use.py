@@ -181,8 +181,9 @@ def test_caches_that_do_not_fit_are_refused(make_decoder, decoder_kind):
     if decoder_kind != "cosformer":
         with pytest.raises(ValueError, match="made for another model"):
             model(input_ids=ids, cache=foreign)
-    with pytest.raises(ValueError, match="holds 3 rows, the input has 2"):
-        model(input_ids=ids, cache=filled(model))
+    for mask in (None, torch.ones(2, 11)):
+        with pytest.raises(ValueError, match="holds 3 rows, the input has 2"):
+            model(input_ids=ids, attention_mask=mask, labels=ids, cache=filled(model))
     with pytest.raises(ValueError, match="use_cache=False"):
         model(input_ids=ids, cache=DynamicCache(config=model.config), use_cache=False)
     with pytest.raises(ValueError, match="cannot take packed documents"):
