@@ -25,6 +25,29 @@ VARIANTS = {
     "nystrom": (hla.NystromConfig, hla.NystromModel, hla.NystromForMaskedLM),
 }
 
+# Sizes at which a mechanism matters on a dozen tokens: several blocks, fewer landmarks than tokens.
+OWN = {
+    "transnormer": {"block_size": 4},
+    "nystrom": {"num_landmarks": 4, "conv_kernel_size": 5},
+}
+
+
+# Every variant that has a causal LM, and a stack of both kinds of cache: (config, model, fields).
+CAUSAL_VARIANTS = {
+    name: (
+        config,
+        getattr(hla, config.__name__.replace("Config", "ForCausalLM")),
+        OWN.get(name, {}),
+    )
+    for name, (config, *_) in VARIANTS.items()
+    if hasattr(hla, config.__name__.replace("Config", "ForCausalLM"))
+}
+CAUSAL_VARIANTS["hybrid"] = (
+    hla.LinearTransformerConfig,
+    hla.LinearTransformerForCausalLM,
+    {"layer_attention": ["linear_transformer", "softmax"]},
+)
+
 # Initial weights of 0.02 make attention nearly uniform and hide faults.
 TINY = {
     "vocab_size": 100,
@@ -34,12 +57,6 @@ TINY = {
     "intermediate_size": 64,
     "max_position_embeddings": 32,
     "initializer_range": 0.2,
-}
-
-# Sizes at which a mechanism matters on a dozen tokens: several blocks, fewer landmarks than tokens.
-OWN = {
-    "transnormer": {"block_size": 4},
-    "nystrom": {"num_landmarks": 4, "conv_kernel_size": 5},
 }
 
 
@@ -68,5 +85,22 @@ def make_model(variant, make_config):
     def make(seed=0, **fields):
         torch.manual_seed(seed)
         return VARIANTS[variant][2](make_config(**fields)).eval()
+
+    return make
+
+
+@pytest.fixture(params=list(CAUSAL_VARIANTS))
+def decoder_kind(request):
+    return request.param
+
+
+@pytest.fixture
+def make_decoder(decoder_kind):
+    """A causal LM in eval mode, seeded; keywords are config fields."""
+    config_class, model_class, own = CAUSAL_VARIANTS[decoder_kind]
+
+    def make(seed=0, **fields):
+        torch.manual_seed(seed)
+        return model_class(config_class(**{**TINY, **own, **fields})).eval()
 
     return make

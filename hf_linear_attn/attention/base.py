@@ -47,9 +47,9 @@ class Attention(nn.Module):
             A model that has checked them once for all its layers turns this off.
     """
 
-    supports_causal: ClassVar[bool] = True
-    no_causal_reason: ClassVar[str] = ""
-    """why there is no causal form; the end of the error where one is asked for"""
+    supports_causal: bool = True
+    no_causal_reason: str = ""
+    """why there is no causal form, in words that follow "has no causal form: "; for the error"""
     cache_kind: ClassVar[Literal["recurrent state", "block window", "full keys"]]
     has_parameters: bool = False
     supports_dropout: ClassVar[bool] = False
@@ -191,6 +191,11 @@ class Attention(nn.Module):
         self._check_tokens(tokens, query, key)
         return tokens
 
+    def no_causal_form(self) -> str:
+        """The sentence with which a causal use is refused."""
+        reason = f": {self.no_causal_reason}" if self.no_causal_reason else ""
+        return f"{type(self).__name__} has no causal form{reason}. Use it in an encoder."
+
     def _check_shapes(self, query: Tensor, key: Tensor, value: Tensor, causal: bool) -> None:
         name = type(self).__name__
         if not query.ndim == key.ndim == value.ndim == 4:
@@ -216,9 +221,7 @@ class Attention(nn.Module):
                 f"{key.shape[3]}."
             )
         if causal and not self.supports_causal:
-            raise ValueError(
-                f"{name} has no causal form; use causal=False. {self.no_causal_reason}".rstrip()
-            )
+            raise ValueError(self.no_causal_form())
         longer = self.cache_kind == "full keys" and key.shape[2] > query.shape[2]
         if causal and query.shape[2] != key.shape[2] and not longer:
             raise ValueError(

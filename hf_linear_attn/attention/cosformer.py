@@ -69,6 +69,12 @@ class CosformerAttention(KernelizedAttention):
         self.cos_horizon = horizon
         self.cos_reweighting = cos_reweighting
         self.uses_positions = cos_reweighting
+        if horizon == "length" and cos_reweighting:
+            self.supports_causal = False
+            self.no_causal_reason = (
+                "with cos_horizon='length' the weight of a pair would depend on tokens that come "
+                "later; give cos_horizon a number of tokens"
+            )
 
     def check_positions(
         self, positions: Tensor, mask: Tensor | None, segments: Tensor | None
@@ -122,11 +128,6 @@ class CosformerAttention(KernelizedAttention):
             return
         assert tokens.query_positions is not None
         assert tokens.key_positions is not None
-        if tokens.causal:
-            raise ValueError(
-                "cos_horizon='length' has no causal form: the weight of a pair would depend on "
-                "tokens that come later. Give cos_horizon a number of tokens."
-            )
         n, m = tokens.query_positions.shape[1], tokens.key_positions.shape[1]
         if n != m:
             raise ValueError(

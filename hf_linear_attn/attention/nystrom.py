@@ -40,8 +40,7 @@ class NystromAttention(Attention):
 
     supports_causal = False
     no_causal_reason = (
-        "Nyström landmarks are means over all tokens of a row, so every output would depend on "
-        "later tokens; use another mechanism in a decoder."
+        "landmarks are means over all tokens of a row, so every output would depend on later ones"
     )
     cache_kind = "full keys"
 

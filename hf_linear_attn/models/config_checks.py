@@ -84,8 +84,6 @@ def _check_words(config: "LinearAttnConfig") -> None:
             f"glu_act is {config.glu_act!r}, but mlp_type is {config.mlp_type!r}; set "
             "mlp_type='glu', or hidden_act instead."
         )
-    if config.is_decoder:
-        raise ValueError("is_decoder=True: this release has encoder models only.")
     unused = {
         "chunk_size_feed_forward": 0, "is_encoder_decoder": False, "output_attentions": False,
     }  # fmt: skip
@@ -152,7 +150,9 @@ def _check_attention(config: "LinearAttnConfig") -> None:
                 )
             )
     for name in mechanisms:
-        build_attention(name, config.attention_settings(name), config=config)
+        mechanism = build_attention(name, config.attention_settings(name), config=config)
+        if config.is_decoder and not mechanism.supports_causal:
+            raise ValueError(f"a decoder cannot use {name!r}: {mechanism.no_causal_form()}")
     wants_dropout = config.attention_probs_dropout_prob > 0
     if wants_dropout and not any(m.supports_dropout for m in mechanisms.values()):
         raise ValueError(

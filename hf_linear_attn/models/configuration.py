@@ -7,8 +7,9 @@ from typing import Any, ClassVar, Literal, Self
 
 from transformers import PreTrainedConfig
 
-from hf_linear_attn.attention.registry import attention_fields
+from hf_linear_attn.attention.registry import attention_fields, get_attention
 from hf_linear_attn.attention.suggestions import did_you_mean
+from hf_linear_attn.models.cache import LAYER_TYPES
 from hf_linear_attn.models.config_checks import check_config
 
 # What Transformers itself passes to a config beside its fields (loading, saving, labels).
@@ -30,8 +31,9 @@ _TRANSFORMERS_KEYWORDS = {
 class LinearAttnConfig(PreTrainedConfig):
     """Config of the trunk shared by all models; the variants add the fields of their mechanism.
 
-    Defaults give an encoder of RoBERTa-base's shape. A field left at None is settled when a model
-    is built, in a copy of the config; the settled values are what is saved.
+    Defaults give an encoder of RoBERTa-base's shape or a decoder of GPT-2's smallest. A field left
+    at None is settled when a model is built, in a copy of the config; the settled values are what
+    is saved.
 
     Args:
         vocab_size: number of token ids.
@@ -45,9 +47,10 @@ class LinearAttnConfig(PreTrainedConfig):
         mlp_type: "mlp" (up, activation, down) or "glu" (down(act(gate) · up)).
         glu_act: activation of the gate where it is not hidden_act; "glu" only.
         norm_type: "layernorm", "rmsnorm" or "srmsnorm" (RMS norm without weights).
-        norm_position: "post" (after the residual, RoBERTa) or "pre"; None = "post" for encoders.
+        norm_position: "post" (after the residual, RoBERTa) or "pre" (GPT-2); None = "post" for
+            encoders, "pre" for decoders.
         norm_eps: added to the variance or mean square inside the root.
-        embedding_norm: norm after the embeddings; None = yes for encoders.
+        embedding_norm: norm after the embeddings; None = yes for encoders, no for decoders.
         final_norm: norm after the last block; None = with norm_position "pre" only.
         qk_norm: RMS norm of queries and keys over head_dim.
         position_embedding_type: "learned", "sinusoidal" (with token embeddings times √hidden_size),
@@ -58,13 +61,14 @@ class LinearAttnConfig(PreTrainedConfig):
         attention_bias: biases in the attention projections.
         mlp_bias: biases in the MLP.
         lm_head_transform: dense, activation and norm before the output layer (RoBERTa); None = yes
-            for encoders.
+            for encoders, no for decoders.
         logit_scale: factor on the logits, or None.
         hidden_dropout_prob: dropout after embeddings, attention and MLP.
         attention_probs_dropout_prob: dropout on attention weights; softmax layers only.
         initializer_range: standard deviation of the initial weights.
-        is_decoder: None = decided by the model class. Encoders only so far.
-        use_cache: Transformers' field; an encoder has no cache.
+        is_decoder: attention is causal; None = decided by the model class: yes for a causal LM, no
+            for the others.
+        use_cache: a decoder returns a cache outside training; an encoder has none.
         tie_word_embeddings: output layer and embeddings share their weight.
         layer_attention: a registry name, or one per layer; None = the variant's mechanism.
         attention_kwargs: {registry name: {field: value}} for other mechanisms of a hybrid.
@@ -161,36 +165,47 @@ class LinearAttnConfig(PreTrainedConfig):
                 hint = did_you_mean(name, known)
                 raise ValueError(f"{type(self).__name__} has no field {name!r}.{hint}")
 
-    def settle(self, *, is_decoder: bool) -> Self:
+    def settle(self, *, is_decoder: bool | None = None) -> Self:
         """A deep copy in which every open field has its value.
 
         Args:
-            is_decoder: what the model class is.
+            is_decoder: what the model class is; None = what the config says, an encoder if it
+                leaves that open.
 
         Raises:
             ValueError: the config says otherwise, or holds a value that is refused.
         """
         config = copy.deepcopy(self)
+        if is_decoder is None:
+            is_decoder = bool(config.is_decoder)
         if config.is_decoder not in (None, is_decoder):
             raise ValueError(
                 f"the config has is_decoder={config.is_decoder}, the model class is for "
                 f"is_decoder={is_decoder}. Leave it at None, or use another class."
             )
         config.is_decoder = is_decoder
-        defaults = {
-            "norm_position": "post",
-            "embedding_norm": True,
-            "final_norm": config.norm_position == "pre",
-            "lm_head_transform": True,
-            "num_key_value_heads": config.num_attention_heads,
-            "head_dim": config.hidden_size // config.num_attention_heads,
-            "layer_attention": config.default_layers(),
-        }
-        for name, value in defaults.items():
+        for name, value in self.open_defaults(is_decoder).items():
             if getattr(config, name) is None:
                 setattr(config, name, value)
         config.check()
         return config
+
+    def open_defaults(self, is_decoder: bool) -> dict[str, Any]:
+        """What fields left at None become; a variant may change some.
+
+        Args:
+            is_decoder: what the model is.
+        """
+        norm_position = self.norm_position or ("pre" if is_decoder else "post")
+        return {
+            "norm_position": norm_position,
+            "embedding_norm": not is_decoder,
+            "final_norm": norm_position == "pre",
+            "lm_head_transform": not is_decoder,
+            "num_key_value_heads": self.num_attention_heads,
+            "head_dim": self.hidden_size // self.num_attention_heads,
+            "layer_attention": self.default_layers(),
+        }
 
     def default_layers(self) -> str | list[str]:
         """What layer_attention is where it is not given."""
@@ -205,6 +220,17 @@ class LinearAttnConfig(PreTrainedConfig):
         """Registry name of each layer's mechanism."""
         names = self.default_layers() if self.layer_attention is None else self.layer_attention
         return [names] * self.num_hidden_layers if isinstance(names, str) else list(names)
+
+    @property
+    def layer_types(self) -> list[str] | None:
+        """What Transformers' caches keep for each layer; derived, never stored.
+
+        None in an encoder.
+        """
+        names = self.attention_names
+        if self.is_decoder is False or not all(names):
+            return None
+        return [LAYER_TYPES[get_attention(name).cache_kind] for name in names]
 
     def attention_settings(self, name: str) -> dict[str, Any]:
         """Fields of the mechanism `name` in this model: its constructor's keywords.
@@ -225,3 +251,7 @@ class LinearAttnConfig(PreTrainedConfig):
             ValueError: names the field, what it holds and what is accepted.
         """
         check_config(self)
+
+    def validate(self) -> None:
+        """Called by Transformers before saving, whose own checks know only its own layer types."""
+        self.check()

@@ -3,7 +3,7 @@
 from typing import Literal
 
 from hf_linear_attn.models.configuration import LinearAttnConfig
-from hf_linear_attn.models.heads import LinearAttnForMaskedLM
+from hf_linear_attn.models.heads import LinearAttnForCausalLM, LinearAttnForMaskedLM
 from hf_linear_attn.models.trunk import LinearAttnModel
 
 
@@ -26,12 +26,18 @@ class CosformerConfig(LinearAttnConfig):
 
 
 class CosformerModel(LinearAttnModel):
-    """cosFormer encoder without a head."""
+    """cosFormer model without a head."""
 
     config_class = CosformerConfig
 
 
 class CosformerForMaskedLM(LinearAttnForMaskedLM):
     """cosFormer encoder with a masked-language-model head."""
+
+    config_class = CosformerConfig
+
+
+class CosformerForCausalLM(LinearAttnForCausalLM):
+    """cosFormer decoder with a language-model head."""
 
     config_class = CosformerConfig

@@ -3,11 +3,13 @@
 from typing import Any
 
 from torch import Tensor, nn
-from transformers.modeling_outputs import MaskedLMOutput
+from transformers import Cache, GenerationMixin
+from transformers.modeling_outputs import CausalLMOutputWithPast, MaskedLMOutput
 
-from hf_linear_attn.hf_internals import can_return_tuple
+from hf_linear_attn.hf_internals import can_return_tuple, deprecate_kwarg, slice_logits_to_keep
 from hf_linear_attn.models.configuration import LinearAttnConfig
 from hf_linear_attn.models.layers import activation, build_norm
+from hf_linear_attn.models.token_layout import predictable
 from hf_linear_attn.models.trunk import LinearAttnModel, LinearAttnPreTrainedModel
 
 
@@ -103,7 +105,7 @@ class LinearAttnForMaskedLM(LinearAttnPreTrainedModel):
             assert labels is not None
             chosen = labels != -100
             x, targets = x[chosen], labels[chosen]
-        logits = self._logits(x)
+        logits = lm_logits(self, x)
         loss = None
         if targets is not None:
             loss = self.loss_function(
@@ -112,8 +114,114 @@ class LinearAttnForMaskedLM(LinearAttnPreTrainedModel):
             )  # fmt: skip
         return MaskedLMOutput(loss=loss, logits=logits, hidden_states=outputs.hidden_states)
 
-    def _logits(self, x: Tensor) -> Tensor:
-        if self.lm_head_transform is not None:
-            x = self.lm_head_transform(x)
-        logits = self.lm_head(x)
-        return logits if self.config.logit_scale is None else logits * self.config.logit_scale
+
+class LinearAttnForCausalLM(LinearAttnPreTrainedModel, GenerationMixin):
+    """The trunk as a decoder with a language-model head; `generate` works.
+
+    Args:
+        config: any variant's config; it is copied and settled, never changed.
+    """
+
+    _tied_weights_keys = {"lm_head.weight": "model.embed_tokens.weight"}  # noqa: RUF012
+    # forward divides the summed loss by num_items_in_batch, so the Trainer must pass it.
+    accepts_loss_kwargs = True
+    # Tokens cannot be taken out of a state again, so Transformers refuses assisted decoding.
+    _is_stateful = True
+
+    def __init__(self, config: LinearAttnConfig):
+        super().__init__(config.settle(is_decoder=True))
+        self.model = LinearAttnModel(self.config)
+        # One object for head and trunk: resizing the vocabulary changes it once.
+        self.config = config = self.model.config
+        self.lm_head_transform = LMHeadTransform(config) if config.lm_head_transform else None
+        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+        self.post_init()
+
+    def get_output_embeddings(self) -> nn.Module:
+        """The output layer, which shares its weight with the embeddings if tied."""
+        return self.lm_head
+
+    def set_output_embeddings(self, new_embeddings: nn.Module) -> None:
+        """Replace the output layer; used when the vocabulary is resized."""
+        self.lm_head = new_embeddings
+
+    @deprecate_kwarg("past_key_values", "5.40.0", new_name="cache")
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        cache: Cache | None = None,
+        use_cache: bool | None = None,
+        labels: Tensor | None = None,
+        logits_to_keep: int | Tensor = 0,
+        num_items_in_batch: Tensor | int | None = None,
+        **kwargs: Any,
+    ) -> CausalLMOutputWithPast:
+        """Predict the next token at every position.
+
+        Args:
+            input_ids, attention_mask, position_ids, token_type_ids, inputs_embeds, cache,
+                use_cache: see `LinearAttnModel.forward`.
+            labels: int (batch, seq), −100 = no target; usually input_ids, they are shifted here. A
+                token that no real token of its document precedes is no target.
+            logits_to_keep: compute logits for the last so many positions, or for the positions a
+                tensor names; 0 = all. Not with labels.
+            num_items_in_batch: number of targets the summed loss is divided by (over accumulation
+                steps and processes); None = the targets of this call.
+            **kwargs: packing keywords, output_hidden_states, return_dict.
+
+        Returns:
+            loss (with labels), logits (batch, positions kept, vocab_size), cache, hidden_states on
+            request.
+
+        Raises:
+            ValueError: what was given cannot be honoured.
+        """
+        inputs = input_ids if inputs_embeds is None else inputs_embeds
+        if labels is not None and inputs is not None:
+            if not isinstance(logits_to_keep, int) or logits_to_keep:
+                raise ValueError("labels need the logits of every position: leave logits_to_keep.")
+            if labels.shape != inputs.shape[:2]:
+                raise ValueError(
+                    f"labels have shape {tuple(labels.shape)}; the input has "
+                    f"{tuple(inputs.shape[:2])}."
+                )
+            packing = {k: kwargs.get(k) for k in ("seq_idx", "cu_seq_lens_q")}
+            mask, segments = self.model.padding_and_documents(
+                (labels.shape[0], labels.shape[1]), attention_mask, position_ids, **packing,
+                cu_seq_lens_k=kwargs.get("cu_seq_lens_k"), cache=cache,
+            )  # fmt: skip
+            labels = predictable(labels, mask, segments)
+        outputs = self.model(
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            position_ids=position_ids,
+            token_type_ids=token_type_ids,
+            inputs_embeds=inputs_embeds,
+            cache=cache,
+            use_cache=use_cache,
+            **{**kwargs, "return_dict": True},
+        )
+        logits = lm_logits(self, slice_logits_to_keep(outputs.last_hidden_state, logits_to_keep))
+        loss = None
+        if labels is not None:
+            loss = self.loss_function(
+                logits, labels, vocab_size=self.config.vocab_size,
+                num_items_in_batch=num_items_in_batch,
+            )  # fmt: skip
+        return CausalLMOutputWithPast(
+            loss=loss, logits=logits, cache=outputs.cache, hidden_states=outputs.hidden_states
+        )
+
+
+def lm_logits(model: LinearAttnForMaskedLM | LinearAttnForCausalLM, x: Tensor) -> Tensor:
+    """(…, hidden) -> (…, vocab_size): transform if any, output layer, scale if any."""
+    if model.lm_head_transform is not None:
+        x = model.lm_head_transform(x)
+    logits = model.lm_head(x)
+    scale = model.config.logit_scale
+    return logits if scale is None else logits * scale

@@ -10,6 +10,7 @@ from hf_linear_attn.attention.norms import RMSNorm, SimpleRMSNorm
 from hf_linear_attn.attention.registry import build_attention
 from hf_linear_attn.attention.rotary import LRPE, RotaryEmbedding
 from hf_linear_attn.hf_internals import GradientCheckpointingLayer
+from hf_linear_attn.models.cache_step import CacheStep
 from hf_linear_attn.models.configuration import LinearAttnConfig
 
 
@@ -88,7 +89,7 @@ class SelfAttention(nn.Module):
         super().__init__()
         assert config.head_dim is not None
         assert config.num_key_value_heads is not None
-        self.layer_idx = layer_idx
+        self.layer_idx, self.is_causal = layer_idx, bool(config.is_decoder)
         self.head_dim, bias = config.head_dim, config.attention_bias
         queries = config.num_attention_heads * config.head_dim
         keys = config.num_key_value_heads * config.head_dim
@@ -108,14 +109,16 @@ class SelfAttention(nn.Module):
     def _split(self, x: Tensor) -> Tensor:
         return x.unflatten(-1, (-1, self.head_dim))
 
-    def forward(self, x: Tensor, tokens: dict[str, Any]) -> Tensor:
+    def forward(self, x: Tensor, tokens: dict[str, Any], cache: CacheStep | None = None) -> Tensor:
         """(batch, seq, hidden) -> (batch, seq, hidden); `tokens` are the mechanism's keywords."""
         q, k, v = (self._split(p(x)) for p in (self.q_proj, self.k_proj, self.v_proj))
         if self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q), self.k_norm(k)
-        out, _ = self.mechanism(
-            q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), causal=False, **tokens
-        )
+        q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
+        if cache is None:
+            out, _ = self.mechanism(q, k, v, causal=self.is_causal, **tokens)
+        else:
+            out = cache.attend(self.mechanism, self.layer_idx, q, k, v, tokens)
         return self.o_proj(out.transpose(1, 2).flatten(2))
 
 
@@ -131,11 +134,13 @@ class LinearAttnBlock(GradientCheckpointingLayer):
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
         self.pre_norm = config.norm_position == "pre"
 
-    def forward(self, hidden_states: Tensor, tokens: dict[str, Any]) -> Tensor:
+    def forward(
+        self, hidden_states: Tensor, tokens: dict[str, Any], cache: CacheStep | None = None
+    ) -> Tensor:
         """(batch, seq, hidden) -> (batch, seq, hidden); `tokens` are the mechanism's keywords."""
         x = hidden_states
         if self.pre_norm:
-            x = x + self.dropout(self.self_attn(self.attention_norm(x), tokens))
+            x = x + self.dropout(self.self_attn(self.attention_norm(x), tokens, cache))
             return x + self.dropout(self.mlp(self.mlp_norm(x)))
-        x = self.attention_norm(x + self.dropout(self.self_attn(x, tokens)))
+        x = self.attention_norm(x + self.dropout(self.self_attn(x, tokens, cache)))
         return self.mlp_norm(x + self.dropout(self.mlp(x)))

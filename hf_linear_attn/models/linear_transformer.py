@@ -1,7 +1,7 @@
 """Linear Transformer models: config and named classes. See `LinearTransformerAttention`."""
 
 from hf_linear_attn.models.configuration import LinearAttnConfig
-from hf_linear_attn.models.heads import LinearAttnForMaskedLM
+from hf_linear_attn.models.heads import LinearAttnForCausalLM, LinearAttnForMaskedLM
 from hf_linear_attn.models.trunk import LinearAttnModel
 
 
@@ -13,12 +13,18 @@ class LinearTransformerConfig(LinearAttnConfig):
 
 
 class LinearTransformerModel(LinearAttnModel):
-    """Linear Transformer encoder without a head."""
+    """Linear Transformer model without a head."""
 
     config_class = LinearTransformerConfig
 
 
 class LinearTransformerForMaskedLM(LinearAttnForMaskedLM):
     """Linear Transformer encoder with a masked-language-model head."""
+
+    config_class = LinearTransformerConfig
+
+
+class LinearTransformerForCausalLM(LinearAttnForCausalLM):
+    """Linear Transformer decoder with a language-model head."""
 
     config_class = LinearTransformerConfig

@@ -1,7 +1,7 @@
 """The softmax baseline on the same trunk: config and named classes. See `SoftmaxAttention`."""
 
 from hf_linear_attn.models.configuration import LinearAttnConfig
-from hf_linear_attn.models.heads import LinearAttnForMaskedLM
+from hf_linear_attn.models.heads import LinearAttnForCausalLM, LinearAttnForMaskedLM
 from hf_linear_attn.models.trunk import LinearAttnModel
 
 
@@ -13,12 +13,18 @@ class SoftmaxConfig(LinearAttnConfig):
 
 
 class SoftmaxModel(LinearAttnModel):
-    """Softmax encoder without a head."""
+    """Softmax model without a head."""
 
     config_class = SoftmaxConfig
 
 
 class SoftmaxForMaskedLM(LinearAttnForMaskedLM):
     """Softmax encoder with a masked-language-model head."""
+
+    config_class = SoftmaxConfig
+
+
+class SoftmaxForCausalLM(LinearAttnForCausalLM):
+    """Softmax decoder with a language-model head."""
 
     config_class = SoftmaxConfig

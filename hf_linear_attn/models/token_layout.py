@@ -1,48 +1,72 @@
 """From what callers pass (masks, positions, packing keywords) to what a mechanism takes.
 
-Done once a forward pass, in the trunk: a 2-D padding mask or a 4-D mask of padding alone, position
-ids, and the packed documents of `DataCollatorWithFlattening`, in this order of precedence: seq_idx,
-cu_seq_lens_q, a restart of position_ids (the last only without a mask).
+Done once a forward pass, in the trunk: a 2-D padding mask or a 4-D mask of padding (× causality in
+a decoder), position ids, and the packed documents of `DataCollatorWithFlattening`, in this order of
+precedence: seq_idx, cu_seq_lens_q, a restart of position_ids (the last only without a mask and
+without a cache).
 """
 
 import torch
 from torch import Tensor
 
-from hf_linear_attn.attention.documents import check_documents, token_positions
+from hf_linear_attn.attention.documents import (
+    check_documents,
+    document_starts,
+    fill_pads,
+    token_positions,
+)
 
 
-def padding_mask(attention_mask: Tensor | None, batch: int, length: int) -> Tensor | None:
+def padding_mask(
+    attention_mask: Tensor | None, batch: int, length: int, *,
+    causal: bool = False, past: int = 0, real_tokens: Tensor | None = None,
+) -> Tensor | None:  # fmt: skip
     """Bool (batch, length), True = real token, from a mask in any of the accepted forms.
 
     Args:
-        attention_mask: (batch, length) of 1/0 in any dtype, or (batch or 1, 1, length or 1, length)
-            bool (True = may attend) or additive float (0 = may attend); None = no padding.
+        attention_mask: (batch, past + length) of 1/0 in any dtype, or (batch or 1, 1, length or 1,
+            past + length) bool (True = may attend) or additive float (0 = may attend); None = no
+            padding among the new tokens.
         batch, length: of the input.
+        causal: a 4-D mask is padding × causal, and not padding alone.
+        past: number of tokens in the cache.
+        real_tokens: int (batch,), how many of them are no padding; None = not known.
 
     Raises:
-        ValueError: another shape, other values, or a 4-D mask that is not padding.
+        ValueError: another shape, other values, a 4-D mask that is something else, or pads that
+            are not those the cache was filled with.
     """
     if attention_mask is None:
         return None
     if attention_mask.ndim == 2:
-        mask = _from_2d(attention_mask, batch, length)
+        mask = _from_2d(attention_mask, batch, length, past)
     elif attention_mask.ndim == 4:
-        mask = _from_4d(attention_mask, batch, length)
+        mask = _from_4d(attention_mask, batch, length, past, causal=causal)
     else:
         raise ValueError(
             f"attention_mask must have 2 or 4 dimensions; got shape {tuple(attention_mask.shape)}."
         )
-    if not torch.compiler.is_compiling() and bool(mask.all()):
-        return None
-    return mask
-
-
-def _from_2d(attention_mask: Tensor, batch: int, length: int) -> Tensor:
-    if attention_mask.shape != (batch, length):
+    if torch.compiler.is_compiling():
+        return mask[:, past:]
+    if past and real_tokens is not None and bool((mask[:, :past].sum(1) != real_tokens).any()):
         raise ValueError(
-            f"attention_mask has shape {tuple(attention_mask.shape)}; the input has "
-            f"{(batch, length)}."
+            f"attention_mask has {mask[:, :past].sum(1).tolist()} real tokens where the cache was "
+            f"filled with {real_tokens.tolist()}. The padding of tokens in the cache cannot be "
+            "changed: pass the mask with them, and again with every later call."
         )
+    mask = mask[:, past:]
+    return None if bool(mask.all()) else mask
+
+
+def _from_2d(attention_mask: Tensor, batch: int, length: int, past: int) -> Tensor:
+    if attention_mask.shape != (batch, past + length):
+        sizes = f"the input has {(batch, length)}"
+        if past:
+            sizes += (
+                f" and the cache {past} tokens: pass {(batch, past + length)}, or None if no new "
+                "token is padding"
+            )
+        raise ValueError(f"attention_mask has shape {tuple(attention_mask.shape)}; {sizes}.")
     if attention_mask.dtype == torch.bool:
         return attention_mask
     mask = attention_mask != 0
@@ -54,12 +78,13 @@ def _from_2d(attention_mask: Tensor, batch: int, length: int) -> Tensor:
     return mask
 
 
-def _from_4d(attention_mask: Tensor, batch: int, length: int) -> Tensor:
+def _from_4d(attention_mask: Tensor, batch: int, length: int, past: int, *, causal: bool) -> Tensor:
     b, heads, rows, columns = attention_mask.shape
-    if b not in (1, batch) or heads != 1 or rows not in (1, length) or columns != length:
+    total = past + length
+    if b not in (1, batch) or heads != 1 or rows not in (1, length) or columns != total:
         raise ValueError(
-            f"a 4-D attention_mask must have shape (batch, 1, length, length) = "
-            f"{(batch, 1, length, length)}, one for all heads; got {tuple(attention_mask.shape)}."
+            f"a 4-D attention_mask must have shape (batch, 1, queries, keys) = "
+            f"{(batch, 1, length, total)}, one for all heads; got {tuple(attention_mask.shape)}."
         )
     allowed = attention_mask
     if attention_mask.dtype != torch.bool:
@@ -70,15 +95,23 @@ def _from_4d(attention_mask: Tensor, batch: int, length: int) -> Tensor:
                 "a 4-D float attention_mask is additive: 0 = may attend, a large negative number "
                 "= may not; got other values. Linear attention cannot add a bias to a pair."
             )
-    allowed = allowed[:, 0].expand(batch, length, length)
-    mask = allowed.any(1)
+    allowed = allowed[:, 0].expand(batch, length, total)
+    visible = torch.ones_like(allowed)
+    if causal:
+        visible = visible.tril(past)
+    mask = (allowed & visible).any(1)
     # Rows of pads are nobody's business; every real row must see exactly the real keys.
-    wrong = (allowed != mask[:, None, :]) & mask[:, :, None]
+    wrong = (allowed != (mask[:, None, :] & visible)) & mask[:, past:, None]
     if bool(wrong.any()):
         row, i, j = (int(x) for x in wrong.nonzero()[0])
+        form = (
+            "padding and causality alone (every real token sees every real token up to itself) in "
+            "a decoder"
+            if causal
+            else "padding alone (every real token sees every real token) in an encoder"
+        )
         raise ValueError(
-            "a 4-D attention_mask must be padding alone (every real token sees every real token) "
-            f"in an encoder; in row {row} token {i} "
+            f"a 4-D attention_mask must be {form}; in row {row} token {past + i} "
             f"{'may not see' if not bool(allowed[row, i, j]) else 'sees'} token {j}. Linear "
             "attention cannot mask single pairs: pass a 2-D padding mask, and packed documents as "
             "seq_idx."
@@ -156,17 +189,18 @@ def _from_boundaries(cu_seq_lens: Tensor, shape: tuple[int, int]) -> Tensor:
 
 def token_keywords(
     mask: Tensor | None, position_ids: Tensor | None, segments: Tensor | None,
-    shape: tuple[int, int], device: torch.device,
+    shape: tuple[int, int], device: torch.device, first: Tensor | None = None,
 ) -> dict[str, Tensor | None]:  # fmt: skip
     """The keywords of `Attention.forward` for self-attention, positions always filled in.
 
     Args:
         mask: bool (batch, length) or None.
-        position_ids: int (batch or 1, length) or None = counted over real tokens, from 0 in every
-            document.
+        position_ids: int (batch or 1, length) or None = counted over real tokens, from `first`, in
+            every document.
         segments: int (batch, length) or None.
         shape: (batch, length) of the input.
         device: of the input.
+        first: int (batch,), position of each row's first real token; None = 0.
 
     Raises:
         ValueError: documents that are not contiguous.
@@ -175,13 +209,32 @@ def token_keywords(
         check_documents(segments, mask)
     if position_ids is not None:
         positions = position_ids
-    elif mask is not None or segments is not None:
-        positions = token_positions(mask, segments)
     else:
-        positions = torch.arange(shape[1], device=device)[None]
+        if mask is not None or segments is not None:
+            positions = token_positions(mask, segments)
+        else:
+            positions = torch.arange(shape[1], device=device)[None]
+        if first is not None:
+            positions = first[:, None] + positions
     if mask is not None:
         # A pad's own position is nobody's business, but a table must be able to look it up.
         positions = torch.where(mask, positions, 0)
     return {
         "key_mask": mask, "query_positions": positions, "query_segments": segments,
     }  # fmt: skip
+
+
+def predictable(labels: Tensor, mask: Tensor | None, segments: Tensor | None) -> Tensor:
+    """Labels of a causal LM without the targets that no real token of their document precedes.
+
+    Args:
+        labels: int (batch, length), −100 = no target.
+        mask: bool (batch, length), True = real token, or None.
+        segments: int (batch, length), the document of each token, or None.
+    """
+    lost = torch.zeros_like(labels, dtype=torch.bool)
+    if segments is not None:
+        lost = document_starts(fill_pads(segments, mask))
+    if mask is not None:
+        lost = lost | ~torch.nn.functional.pad(mask[:, :-1], (1, 0), value=True)
+    return labels.masked_fill(lost, -100)

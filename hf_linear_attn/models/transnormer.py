@@ -6,7 +6,7 @@ The mechanisms are `TransNormerDiagAttention` and `TransNormerNormAttention`.
 from typing import ClassVar, Literal
 
 from hf_linear_attn.models.configuration import LinearAttnConfig
-from hf_linear_attn.models.heads import LinearAttnForMaskedLM
+from hf_linear_attn.models.heads import LinearAttnForCausalLM, LinearAttnForMaskedLM
 from hf_linear_attn.models.trunk import LinearAttnModel
 
 
@@ -73,5 +73,11 @@ class TransNormerModel(LinearAttnModel):
 
 class TransNormerForMaskedLM(LinearAttnForMaskedLM):
     """TransNormer encoder with a masked-language-model head."""
+
+    config_class = TransNormerConfig
+
+
+class TransNormerForCausalLM(LinearAttnForCausalLM):
+    """TransNormer decoder with a language-model head."""
 
     config_class = TransNormerConfig

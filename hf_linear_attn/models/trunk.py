@@ -4,17 +4,22 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
+from transformers import Cache, DynamicCache, PreTrainedModel
 from transformers import initialization as init
-from transformers.modeling_outputs import BaseModelOutput
+from transformers.modeling_outputs import BaseModelOutputWithPast
+from transformers.utils import logging
 
 from hf_linear_attn.attention.rotary import LRPE
 from hf_linear_attn.attention.softmax import check_implementation
 from hf_linear_attn.attention.suggestions import did_you_mean
-from hf_linear_attn.hf_internals import capture_outputs
+from hf_linear_attn.hf_internals import capture_outputs, deprecate_kwarg
+from hf_linear_attn.models.cache_step import CacheStep, fit_cache, seen_tokens
 from hf_linear_attn.models.configuration import LinearAttnConfig
-from hf_linear_attn.models.layers import LinearAttnBlock, SinusoidalPositions, build_norm
+from hf_linear_attn.models.embeddings import Embeddings
+from hf_linear_attn.models.layers import LinearAttnBlock, build_norm
 from hf_linear_attn.models.token_layout import packed_segments, padding_mask, token_keywords
+
+logger = logging.get_logger(__name__)
 
 
 class LinearAttnPreTrainedModel(PreTrainedModel):
@@ -54,76 +59,16 @@ class LinearAttnPreTrainedModel(PreTrainedModel):
         return super()._check_and_adjust_attn_implementation(attn_implementation, *args, **kwargs)
 
 
-class Embeddings(nn.Module):
-    """Token, position and type embeddings, norm, dropout."""
-
-    def __init__(self, config: LinearAttnConfig):
-        super().__init__()
-        self.width = width = config.hidden_size
-        self.embed_positions = None
-        if config.position_embedding_type == "learned":
-            self.embed_positions = nn.Embedding(config.max_position_embeddings, width)
-        elif config.position_embedding_type == "sinusoidal":
-            self.embed_positions = SinusoidalPositions(width)
-        self.embed_types = None
-        if config.type_vocab_size:
-            self.embed_types = nn.Embedding(config.type_vocab_size, width)
-        self.norm = build_norm(config) if config.embedding_norm else nn.Identity()
-        self.dropout = nn.Dropout(config.hidden_dropout_prob)
-
-    def forward(self, x: Tensor, positions: Tensor, token_type_ids: Tensor | None) -> Tensor:
-        """Token embeddings (batch, seq, hidden) -> input of the first block."""
-        if isinstance(self.embed_positions, SinusoidalPositions):
-            # Sines have size 1; the paper scales the embeddings up to them.
-            x = x * self.width**0.5
-        if self.embed_positions is not None:
-            x = x + self.embed_positions(positions).to(x.dtype)
-        if self.embed_types is not None:
-            types = torch.zeros_like(positions) if token_type_ids is None else token_type_ids
-            x = x + self.embed_types(types)
-        return self.dropout(self.norm(x))
-
-    def check(self, positions: Tensor, mask: Tensor | None, token_type_ids: Tensor | None) -> None:
-        """Refuse positions and types that no table holds.
-
-        Raises:
-            ValueError: names the limit.
-        """
-        if isinstance(self.embed_positions, nn.Embedding):
-            limit = self.embed_positions.num_embeddings
-            wrong = (positions < 0) | (positions >= limit)
-            if mask is not None:
-                wrong = wrong & mask
-            if bool(wrong.any()):
-                found = int(positions.expand_as(wrong)[wrong].max())
-                raise ValueError(
-                    f"position {found} is outside the model's table of {limit} positions "
-                    f"(max_position_embeddings): at most {limit} tokens fit. Shorten the input, or "
-                    "use a model with more positions."
-                )
-        if token_type_ids is not None:
-            if token_type_ids.shape[-1] != positions.shape[-1]:
-                raise ValueError(
-                    f"token_type_ids have shape {tuple(token_type_ids.shape)}; the input has "
-                    f"{positions.shape[-1]} tokens a row."
-                )
-            limit = self.embed_types.num_embeddings if self.embed_types is not None else 1
-            if bool(((token_type_ids < 0) | (token_type_ids >= limit)).any()):
-                raise ValueError(
-                    f"token_type_ids hold {int(token_type_ids.max())}; this model has "
-                    f"type_vocab_size={0 if self.embed_types is None else limit}."
-                )
-
-
 class LinearAttnModel(LinearAttnPreTrainedModel):
-    """The trunk as an encoder. Parameters follow the field's commonest names.
+    """The trunk without a head. Parameters follow the field's commonest names.
 
     Args:
-        config: any variant's config; it is copied and settled, never changed.
+        config: any variant's config; it is copied and settled, never changed. With is_decoder=True
+            attention is causal, otherwise this is an encoder.
     """
 
     def __init__(self, config: LinearAttnConfig):
-        super().__init__(config.settle(is_decoder=False))
+        super().__init__(config.settle())
         config = self.config
         self.embed_tokens = nn.Embedding(
             config.vocab_size, config.hidden_size, padding_idx=config.pad_token_id
@@ -136,6 +81,7 @@ class LinearAttnModel(LinearAttnPreTrainedModel):
         self.gradient_checkpointing = False
         self.post_init()
 
+    @deprecate_kwarg("past_key_values", "5.40.0", new_name="cache")
     @capture_outputs
     def forward(
         self,
@@ -144,23 +90,31 @@ class LinearAttnModel(LinearAttnPreTrainedModel):
         position_ids: Tensor | None = None,
         token_type_ids: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
+        cache: Cache | None = None,
+        use_cache: bool | None = None,
         seq_idx: Tensor | None = None,
         cu_seq_lens_q: Tensor | None = None,
         cu_seq_lens_k: Tensor | None = None,
         max_length_q: int | None = None,
         max_length_k: int | None = None,
         **kwargs: Any,
-    ) -> BaseModelOutput:
-        """Encode a batch.
+    ) -> BaseModelOutputWithPast:
+        """Run a batch through the trunk.
 
         Args:
             input_ids: int (batch, seq); or inputs_embeds.
-            attention_mask: (batch, seq), 1 = real token, any dtype; or 4-D of padding alone.
+            attention_mask: (batch, seq), 1 = real token, any dtype; or 4-D of padding alone, in a
+                decoder of padding × causality. With a cache it covers the tokens in it, too:
+                (batch, past + seq); None = no new token is padding.
             position_ids: int (batch or 1, seq); None = counted over real tokens from 0, in every
-                document. Without attention_mask, seq_idx and cu_seq_lens_q a position that is not
-                above the one before it begins a new document.
+                document, or on from those in the cache. Without attention_mask, cache, seq_idx and
+                cu_seq_lens_q a position that is not above the one before it begins a new document.
             token_type_ids: int (batch, seq).
             inputs_embeds: float (batch, seq, hidden); or input_ids.
+            cache: what an earlier call returned for the tokens before these, or an empty one; it
+                takes up the new tokens. Decoders only.
+            use_cache: return a cache; None = if one is given, else config.use_cache outside
+                training and without packed documents.
             seq_idx: int (batch, seq), the document of each token of packed rows.
             cu_seq_lens_q, cu_seq_lens_k: int (documents + 1,), document boundaries of the batch
                 laid end to end; both alike.
@@ -174,23 +128,100 @@ class LinearAttnModel(LinearAttnPreTrainedModel):
         _refuse_unknown(kwargs)
         x = self._embed(input_ids, inputs_embeds)
         shape = (x.shape[0], x.shape[1])
-        if cu_seq_lens_k is not None and (
-            cu_seq_lens_q is None or not torch.equal(cu_seq_lens_q, cu_seq_lens_k)
-        ):
-            raise ValueError("cu_seq_lens_q and cu_seq_lens_k must be alike in an encoder.")
-        mask = padding_mask(attention_mask, *shape)
-        # Asked of what was passed: whether a mask holds a pad must not change what restarts mean.
-        restarts = attention_mask is None
-        segments = packed_segments(position_ids, seq_idx, cu_seq_lens_q, shape, restarts=restarts)
-        tokens = token_keywords(mask, position_ids, segments, shape, x.device)
+        mask, segments = self.padding_and_documents(
+            shape, attention_mask, position_ids, seq_idx, cu_seq_lens_q, cu_seq_lens_k, cache
+        )
+        cache = self._cache(cache, use_cache, segments)
+        seen = seen_tokens(cache)
+        tokens = token_keywords(
+            mask, position_ids, segments, shape, x.device,
+            first=None if seen is None else seen.next_position,
+        )  # fmt: skip
         positions = tokens["query_positions"]
         assert positions is not None
         if not torch.compiler.is_compiling():
-            self._check(input_ids, attention_mask, positions, mask, segments, token_type_ids)
+            if input_ids is not None and seen is None:
+                self.warn_if_padding_and_no_attention_mask(input_ids, attention_mask)
+            self._check(positions, mask, segments, token_type_ids)
         x = self.embeddings(x, positions, token_type_ids)
+        step = None if cache is None else CacheStep(cache, mask, positions, shape[0])
         for layer in self.layers:
-            x = layer(x, tokens)
-        return BaseModelOutput(last_hidden_state=self.norm(x))
+            x = layer(x, tokens, cache=step)
+        return BaseModelOutputWithPast(last_hidden_state=self.norm(x), cache=cache)
+
+    def padding_and_documents(
+        self, shape: tuple[int, int], attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None, seq_idx: Tensor | None = None,
+        cu_seq_lens_q: Tensor | None = None, cu_seq_lens_k: Tensor | None = None,
+        cache: Cache | None = None,
+    ) -> tuple[Tensor | None, Tensor | None]:  # fmt: skip
+        """Which new tokens are real, bool (batch, seq), and the document of each; None = all, one.
+
+        Args:
+            shape: (batch, seq) of the input.
+            attention_mask, position_ids, seq_idx, cu_seq_lens_q, cu_seq_lens_k, cache: as in
+                `forward`.
+
+        Raises:
+            ValueError: what was given does not fit the input or the cache.
+        """
+        if cu_seq_lens_k is not None and (
+            cu_seq_lens_q is None or not torch.equal(cu_seq_lens_q, cu_seq_lens_k)
+        ):
+            raise ValueError(
+                "cu_seq_lens_q and cu_seq_lens_k must be alike: keys are queries here."
+            )
+        if cache is not None:
+            self._check_decoder()
+            fit_cache(cache, self.config, shape[0], self.embed_tokens.weight.device)
+        seen = seen_tokens(cache)
+        mask = padding_mask(
+            attention_mask, *shape, causal=bool(self.config.is_decoder),
+            past=0 if seen is None or cache is None else cache.get_seq_length(),
+            real_tokens=None if seen is None else seen.real_tokens,
+        )  # fmt: skip
+        # Asked of what was passed: whether a mask holds a pad must not change what restarts mean.
+        restarts = attention_mask is None and cache is None
+        segments = packed_segments(position_ids, seq_idx, cu_seq_lens_q, shape, restarts=restarts)
+        return mask, segments
+
+    def _check_decoder(self) -> None:
+        if not self.config.is_decoder:
+            raise ValueError(
+                "this model is an encoder and has no cache; leave cache and use_cache out, or use "
+                "a causal LM (is_decoder=True)."
+            )
+
+    def _cache(
+        self, cache: Cache | None, use_cache: bool | None, segments: Tensor | None
+    ) -> Cache | None:
+        """The cache this call fills, or None."""
+        if use_cache:
+            self._check_decoder()
+        if not self.config.is_decoder:
+            return None
+        if cache is not None and use_cache is False:
+            raise ValueError("a cache was given with use_cache=False; leave one of them out.")
+        replayed = self.gradient_checkpointing and self.training and torch.is_grad_enabled()
+        if replayed:
+            # The backward pass runs the layers again, which would fill a cache twice.
+            if seen_tokens(cache) is not None:
+                raise ValueError(
+                    "gradient checkpointing cannot continue from a cache; call "
+                    "gradient_checkpointing_disable(), or give all tokens at once."
+                )
+            if use_cache or cache is not None:
+                logger.warning_once("no cache is kept under gradient checkpointing.")
+            return None
+        wanted = cache is not None or use_cache
+        if segments is not None and wanted:
+            raise ValueError(
+                "a cache holds one document a row and cannot take packed documents; leave out "
+                "cache and use_cache, or seq_idx, cu_seq_lens_q and restarts of position_ids."
+            )
+        if use_cache is None and segments is None and not self.training:
+            wanted = wanted or self.config.use_cache
+        return DynamicCache(config=self.config) if wanted and cache is None else cache
 
     def _embed(self, input_ids: Tensor | None, inputs_embeds: Tensor | None) -> Tensor:
         if (input_ids is None) == (inputs_embeds is None):
@@ -212,12 +243,10 @@ class LinearAttnModel(LinearAttnPreTrainedModel):
         return inputs_embeds
 
     def _check(
-        self, input_ids, attention_mask, positions: Tensor, mask: Tensor | None,
-        segments: Tensor | None, token_type_ids: Tensor | None,
+        self, positions: Tensor, mask: Tensor | None, segments: Tensor | None,
+        token_type_ids: Tensor | None,
     ) -> None:  # fmt: skip
         """Looks at values; once a forward pass, for all layers."""
-        if input_ids is not None:
-            self.warn_if_padding_and_no_attention_mask(input_ids, attention_mask)
         self.embeddings.check(positions, mask, token_type_ids)
         # Layers of one name are alike, so one of each is asked.
         for index in {name: i for i, name in enumerate(self.config.attention_names)}.values():
@@ -231,8 +260,6 @@ def _refuse_unknown(kwargs: dict[str, Any]) -> None:
         raise ValueError(
             "output_attentions=True is not available: linear attention never forms the weights."
         )
-    if kwargs.pop("use_cache", None):
-        raise ValueError("use_cache=True: an encoder has no cache.")
     known = ["output_hidden_states", "return_dict"]
     for name in kwargs:
         if name not in known:

@@ -62,7 +62,6 @@ def test_fields_of_another_variant_are_unknown():
         ({"rope_parameters": {"rope_theta": 1.0}}, "position_embedding_type"),
         ({"position_embedding_type": "rope", "rope_parameters": {"rope_type": "yarn"}}, "accepted"),
         ({"pad_token_id": 100}, "pad_token_id"),
-        ({"is_decoder": True}, "encoder models only"),
         ({"chunk_size_feed_forward": 4}, "chunk_size_feed_forward"),
         ({"is_encoder_decoder": True}, "is_encoder_decoder"),
         ({"attention_kwargs": {"softmax": {}}}, "softmax"),
