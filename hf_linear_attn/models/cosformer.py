@@ -12,7 +12,7 @@ class CosformerConfig(LinearAttnConfig):
 
     Args:
         cos_horizon: M, the distance at which the weight cos(π/2 · Δ/M) reaches 0, in tokens;
-            "length" = each row's real length; None = max_position_embeddings.
+            "length" = each row's real length (encoders only); None = max_position_embeddings.
         cos_reweighting: False leaves plain ReLU attention.
         feature_map: "relu" or "elu_plus_one".
     """

@@ -185,17 +185,11 @@ class LinearAttnForCausalLM(LinearAttnPreTrainedModel, GenerationMixin):
         if labels is not None and inputs is not None:
             if not isinstance(logits_to_keep, int) or logits_to_keep:
                 raise ValueError("labels need the logits of every position: leave logits_to_keep.")
-            if labels.shape != inputs.shape[:2]:
-                raise ValueError(
-                    f"labels have shape {tuple(labels.shape)}; the input has "
-                    f"{tuple(inputs.shape[:2])}."
-                )
-            packing = {k: kwargs.get(k) for k in ("seq_idx", "cu_seq_lens_q")}
-            mask, segments = self.model.padding_and_documents(
-                (labels.shape[0], labels.shape[1]), attention_mask, position_ids, **packing,
-                cu_seq_lens_k=kwargs.get("cu_seq_lens_k"), cache=cache,
+            packing = {k: kwargs.get(k) for k in ("seq_idx", "cu_seq_lens_q", "cu_seq_lens_k")}
+            labels = self._targets(
+                labels, inputs, attention_mask=attention_mask, position_ids=position_ids,
+                cache=cache, **packing,
             )  # fmt: skip
-            labels = predictable(labels, mask, segments)
         outputs = self.model(
             input_ids=input_ids,
             attention_mask=attention_mask,
@@ -216,6 +210,15 @@ class LinearAttnForCausalLM(LinearAttnPreTrainedModel, GenerationMixin):
         return CausalLMOutputWithPast(
             loss=loss, logits=logits, cache=outputs.cache, hidden_states=outputs.hidden_states
         )
+
+    def _targets(self, labels: Tensor, inputs: Tensor, **layout: Any) -> Tensor:
+        """Labels without those that no real token of their document precedes."""
+        if labels.shape != inputs.shape[:2]:
+            raise ValueError(
+                f"labels have shape {tuple(labels.shape)}; the input has {tuple(inputs.shape[:2])}."
+            )
+        shape = (labels.shape[0], labels.shape[1])
+        return predictable(labels, *self.model.padding_and_documents(shape, **layout))
 
 
 def lm_logits(model: LinearAttnForMaskedLM | LinearAttnForCausalLM, x: Tensor) -> Tensor:

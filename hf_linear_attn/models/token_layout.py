@@ -100,23 +100,30 @@ def _from_4d(attention_mask: Tensor, batch: int, length: int, past: int, *, caus
     if causal:
         visible = visible.tril(past)
     mask = (allowed & visible).any(1)
-    # Rows of pads are nobody's business; every real row must see exactly the real keys.
-    wrong = (allowed != (mask[:, None, :] & visible)) & mask[:, past:, None]
-    if bool(wrong.any()):
-        row, i, j = (int(x) for x in wrong.nonzero()[0])
+    _check_pairs(allowed, mask[:, None, :] & visible, mask[:, past:], past, causal=causal)
+    return mask
+
+
+def _check_pairs(
+    allowed: Tensor, expected: Tensor, real: Tensor, past: int, *, causal: bool
+) -> None:
+    """Rows of pads are nobody's business; every real row must see exactly what is expected."""
+    wrong = (allowed != expected) & real[:, :, None]
+    if not bool(wrong.any()):
+        return
+    row, i, j = (int(x) for x in wrong.nonzero()[0])
+    form = "padding alone (every real token sees every real token) in an encoder"
+    if causal:
         form = (
             "padding and causality alone (every real token sees every real token up to itself) in "
             "a decoder"
-            if causal
-            else "padding alone (every real token sees every real token) in an encoder"
         )
-        raise ValueError(
-            f"a 4-D attention_mask must be {form}; in row {row} token {past + i} "
-            f"{'may not see' if not bool(allowed[row, i, j]) else 'sees'} token {j}. Linear "
-            "attention cannot mask single pairs: pass a 2-D padding mask, and packed documents as "
-            "seq_idx."
-        )
-    return mask
+    raise ValueError(
+        f"a 4-D attention_mask must be {form}; in row {row} token {past + i} "
+        f"{'may not see' if not bool(allowed[row, i, j]) else 'sees'} token {j}. Linear "
+        "attention cannot mask single pairs: pass a 2-D padding mask, and packed documents as "
+        "seq_idx."
+    )
 
 
 def packed_segments(
