@@ -1,15 +1,43 @@
 """Models on the one trunk, and their registration with Transformers' Auto classes."""
 
-from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForMaskedLM,
+    AutoModelForMultipleChoice,
+    AutoModelForQuestionAnswering,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+)
 
 from hf_linear_attn.models.configuration import LinearAttnConfig
-from hf_linear_attn.models.cosformer import CosformerConfig, CosformerForMaskedLM, CosformerModel
+from hf_linear_attn.models.cosformer import (
+    CosformerConfig,
+    CosformerForMaskedLM,
+    CosformerForMultipleChoice,
+    CosformerForQuestionAnswering,
+    CosformerForSequenceClassification,
+    CosformerForTokenClassification,
+    CosformerModel,
+)
 from hf_linear_attn.models.linear_transformer import (
     LinearTransformerConfig,
     LinearTransformerForMaskedLM,
+    LinearTransformerForMultipleChoice,
+    LinearTransformerForQuestionAnswering,
+    LinearTransformerForSequenceClassification,
+    LinearTransformerForTokenClassification,
     LinearTransformerModel,
 )
-from hf_linear_attn.models.softmax import SoftmaxConfig, SoftmaxForMaskedLM, SoftmaxModel
+from hf_linear_attn.models.softmax import (
+    SoftmaxConfig,
+    SoftmaxForMaskedLM,
+    SoftmaxForMultipleChoice,
+    SoftmaxForQuestionAnswering,
+    SoftmaxForSequenceClassification,
+    SoftmaxForTokenClassification,
+    SoftmaxModel,
+)
 
 CONFIG_CLASSES: dict[str, type[LinearAttnConfig]] = {
     "cosformer": CosformerConfig,
@@ -21,6 +49,26 @@ CONFIG_CLASSES: dict[str, type[LinearAttnConfig]] = {
 _MODELS = {
     AutoModel: (CosformerModel, LinearTransformerModel, SoftmaxModel),
     AutoModelForMaskedLM: (CosformerForMaskedLM, LinearTransformerForMaskedLM, SoftmaxForMaskedLM),
+    AutoModelForSequenceClassification: (
+        CosformerForSequenceClassification,
+        LinearTransformerForSequenceClassification,
+        SoftmaxForSequenceClassification,
+    ),
+    AutoModelForTokenClassification: (
+        CosformerForTokenClassification,
+        LinearTransformerForTokenClassification,
+        SoftmaxForTokenClassification,
+    ),
+    AutoModelForQuestionAnswering: (
+        CosformerForQuestionAnswering,
+        LinearTransformerForQuestionAnswering,
+        SoftmaxForQuestionAnswering,
+    ),
+    AutoModelForMultipleChoice: (
+        CosformerForMultipleChoice,
+        LinearTransformerForMultipleChoice,
+        SoftmaxForMultipleChoice,
+    ),
 }
 
 
@@ -37,13 +85,25 @@ __all__ = [
     "CONFIG_CLASSES",
     "CosformerConfig",
     "CosformerForMaskedLM",
+    "CosformerForMultipleChoice",
+    "CosformerForQuestionAnswering",
+    "CosformerForSequenceClassification",
+    "CosformerForTokenClassification",
     "CosformerModel",
     "LinearAttnConfig",
     "LinearTransformerConfig",
     "LinearTransformerForMaskedLM",
+    "LinearTransformerForMultipleChoice",
+    "LinearTransformerForQuestionAnswering",
+    "LinearTransformerForSequenceClassification",
+    "LinearTransformerForTokenClassification",
     "LinearTransformerModel",
     "SoftmaxConfig",
     "SoftmaxForMaskedLM",
+    "SoftmaxForMultipleChoice",
+    "SoftmaxForQuestionAnswering",
+    "SoftmaxForSequenceClassification",
+    "SoftmaxForTokenClassification",
     "SoftmaxModel",
     "register_auto_classes",
 ]

@@ -62,6 +62,10 @@ class LinearAttnConfig(PreTrainedConfig):
         logit_scale: factor on the logits, or None.
         hidden_dropout_prob: dropout after embeddings, attention and MLP.
         attention_probs_dropout_prob: dropout on attention weights; softmax layers only.
+        pooling: real token that sequence classification and multiple choice read: "first", "last"
+            or the "mean" of all; None = "first" for encoders, "last" for decoders.
+        classifier_dropout: dropout in the heads of classification and multiple choice; None =
+            hidden_dropout_prob.
         initializer_range: standard deviation of the initial weights.
         is_decoder: None = decided by the model class. Encoders only so far.
         use_cache: Transformers' field; an encoder has no cache.
@@ -108,6 +112,8 @@ class LinearAttnConfig(PreTrainedConfig):
     logit_scale: float | int | None = None
     hidden_dropout_prob: float | int = 0.1
     attention_probs_dropout_prob: float | int = 0.0
+    pooling: Literal["first", "last", "mean"] | None = None
+    classifier_dropout: float | int | None = None
     initializer_range: float | int = 0.02
     is_decoder: bool | None = None
     use_cache: bool = True
@@ -183,6 +189,7 @@ class LinearAttnConfig(PreTrainedConfig):
             "num_key_value_heads": config.num_attention_heads,
             "head_dim": config.hidden_size // config.num_attention_heads,
             "layer_attention": self.default_attention,
+            "pooling": "last" if is_decoder else "first",
         }
         for name, value in defaults.items():
             if getattr(config, name) is None:
