@@ -74,6 +74,15 @@ def test_question_answering_is_plain_torch_s_loss(variant, is_decoder):
     assert model(**inputs).loss.item() == pytest.approx(out.loss.item(), rel=1e-6)
 
 
+def test_the_first_score_is_the_start_as_in_transformers(is_decoder):
+    """Checkpoints of other models have their scores in this order."""
+    model = build("cosformer", "QuestionAnswering", is_decoder=is_decoder)
+    ids = batch("QuestionAnswering")["input_ids"]
+    x, out = model.model(input_ids=ids).last_hidden_state, model(input_ids=ids)
+    assert torch.allclose(out.start_logits, x @ model.qa_outputs.weight[0], atol=1e-5)
+    assert torch.allclose(out.end_logits, x @ model.qa_outputs.weight[1], atol=1e-5)
+
+
 def test_answers_past_the_end_of_the_row_are_no_targets(is_decoder):
     model = build("cosformer", "QuestionAnswering", is_decoder=is_decoder)
     inputs = batch("QuestionAnswering")
