@@ -3,11 +3,12 @@
 import torch
 from torch import Tensor
 
+from hf_linear_attn.models.configuration import LinearAttnConfig
 from hf_linear_attn.models.token_layout import packed_segments, padding_mask
 
 
 def real_tokens(
-    input_ids: Tensor | None, attention_mask: Tensor | None, pad_token_id: int | None,
+    input_ids: Tensor | None, attention_mask: Tensor | None, config: LinearAttnConfig,
     shape: tuple[int, int],
 ) -> Tensor | None:  # fmt: skip
     """Bool (batch, seq), True = real token, or None where all are.
@@ -16,16 +17,16 @@ def real_tokens(
     last: a pad id between the two belongs to the text.
 
     Args:
-        input_ids: int (batch, seq) or None.
+        input_ids: int (batch, seq), or None = without a mask all are real.
         attention_mask: see `LinearAttnModel.forward`, or None.
-        pad_token_id: of the config.
+        config: of the model; its pad_token_id may be None.
         shape: (batch, seq) of the input.
     """
     if attention_mask is not None:
         return padding_mask(attention_mask, *shape)
-    if input_ids is None or pad_token_id is None:
+    if input_ids is None or config.pad_token_id is None:
         return None
-    text = (input_ids != pad_token_id).int()
+    text = (input_ids != config.pad_token_id).int()
     begun = text.cumsum(1) > 0
     not_over = text.flip(1).cumsum(1).flip(1) > 0
     return begun & not_over
@@ -55,8 +56,7 @@ def pool(x: Tensor, mask: Tensor | None, pooling: str) -> Tensor:
 
 
 def check_pads_are_known(
-    input_ids: Tensor | None, attention_mask: Tensor | None, pad_token_id: int | None,
-    batch: int, pooling: str,
+    input_ids: Tensor | None, attention_mask: Tensor | None, config: LinearAttnConfig, batch: int
 ) -> None:  # fmt: skip
     """Refuse a batch whose real tokens nobody can tell, where the pooled vector depends on them.
 
@@ -65,14 +65,15 @@ def check_pads_are_known(
     Raises:
         ValueError: says what to pass.
     """
-    if attention_mask is not None or batch == 1 or pooling == "first":
+    if attention_mask is not None or batch == 1 or config.pooling == "first":
         return
-    if input_ids is None or pad_token_id is None:
-        why = "the config has no pad_token_id" if input_ids is not None else "they are embeddings"
+    if input_ids is None or config.pad_token_id is None:
+        why = "they are embeddings" if input_ids is None else "the config has no pad_token_id"
+        ways = "" if input_ids is None else ", or set pad_token_id"
         raise ValueError(
-            f"pooling={pooling!r} must know the pads of {batch} rows, but no attention_mask was "
-            f"given and {why}. Pass attention_mask (ones where nothing is padded)"
-            + (", or set pad_token_id." if input_ids is not None else ".")
+            f"pooling={config.pooling!r} must know the pads of {batch} rows, but no "
+            f"attention_mask was given and {why}. Pass attention_mask (ones where nothing is "
+            f"padded){ways}."
         )
 
 

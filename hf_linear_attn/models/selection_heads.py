@@ -15,10 +15,9 @@ from transformers.modeling_outputs import (
 
 from hf_linear_attn.hf_internals import can_return_tuple
 from hf_linear_attn.models.configuration import LinearAttnConfig
-from hf_linear_attn.models.pooling import refuse_documents
+from hf_linear_attn.models.pooling import real_tokens, refuse_documents
 from hf_linear_attn.models.task_heads import PooledClassifier, whole_rows
 from hf_linear_attn.models.task_labels import check_answers, check_classes
-from hf_linear_attn.models.token_layout import padding_mask
 from hf_linear_attn.models.trunk import LinearAttnModel, LinearAttnPreTrainedModel
 
 
@@ -160,14 +159,17 @@ class LinearAttnForQuestionAnswering(LinearAttnPreTrainedModel):
         )  # fmt: skip
         x = outputs.last_hidden_state
         refuse_documents(type(self).__name__, position_ids, attention_mask, x, **kwargs)
-        logits, mask = self.qa_outputs(x), padding_mask(attention_mask, x.shape[0], x.shape[1])
+        shape = (x.shape[0], x.shape[1])
+        # As the trunk has it: without a mask every token is real.
+        mask = real_tokens(None, attention_mask, self.config, shape)
+        logits = self.qa_outputs(x)
         if mask is not None:
             lowest = torch.finfo(logits.dtype).min / 2
             logits = logits.masked_fill(~mask[..., None], lowest)
         start, end = logits.unbind(-1)
         loss = None
         if start_positions is not None and end_positions is not None:
-            check_answers(start_positions, end_positions, mask, (x.shape[0], x.shape[1]))
+            check_answers(start_positions, end_positions, mask, shape)
             loss = self.loss_function(
                 start.float(), end.float(), start_positions.long(), end_positions.long()
             )

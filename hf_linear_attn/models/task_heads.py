@@ -77,11 +77,10 @@ class PooledClassifier(nn.Module):
         Raises:
             ValueError: nobody can tell the real tokens of the batch.
         """
-        pooling, pad = self.config.pooling, self.config.pad_token_id
-        assert pooling is not None
-        check_pads_are_known(input_ids, attention_mask, pad, len(x), pooling)
-        mask = real_tokens(input_ids, attention_mask, pad, (x.shape[0], x.shape[1]))
-        pooled = self.dropout(pool(x, mask, pooling))
+        assert self.config.pooling is not None
+        check_pads_are_known(input_ids, attention_mask, self.config, len(x))
+        mask = real_tokens(input_ids, attention_mask, self.config, (x.shape[0], x.shape[1]))
+        pooled = self.dropout(pool(x, mask, self.config.pooling))
         if self.dense is not None:
             pooled = self.dropout(torch.tanh(self.dense(pooled)))
         return self.out_proj(pooled)

@@ -3,7 +3,9 @@
 import pytest
 import torch
 
+import hf_linear_attn as hla
 from hf_linear_attn.models.pooling import pool, real_tokens
+from tests.conftest import TINY
 from tests.errors import relative_error
 from tests.models.task_models import IS_DECODER, batch, build
 
@@ -80,13 +82,14 @@ def test_pads_do_not_reach_the_mean_even_as_nan_and_the_sum_is_not_in_half_preci
 
 def test_b18_without_a_mask_a_pad_id_inside_the_text_is_a_token():
     ids = torch.tensor([[5, 7, PAD, 9, PAD, PAD], [PAD, PAD, 4, PAD, 6, 8], [PAD] * 6])
-    found = real_tokens(ids, None, PAD, (3, 6))
+    config, without = (hla.SoftmaxConfig(**TINY, pad_token_id=i) for i in (PAD, None))
+    found = real_tokens(ids, None, config, (3, 6))
     assert found.int().tolist() == [[1, 1, 1, 1, 0, 0], [0, 0, 1, 1, 1, 1], [0] * 6]
-    assert real_tokens(ids, None, None, (3, 6)) is None
-    assert real_tokens(None, None, PAD, (3, 6)) is None
+    assert real_tokens(ids, None, without, (3, 6)) is None
+    assert real_tokens(None, None, config, (3, 6)) is None
     # A mask is believed, whatever the ids say.
     mask = torch.tensor([[1, 1, 1, 1, 1, 0]] * 3)
-    assert torch.equal(real_tokens(ids, mask, PAD, (3, 6)), mask.bool())
+    assert torch.equal(real_tokens(ids, mask, config, (3, 6)), mask.bool())
 
 
 @pytest.mark.parametrize("pooling", POOLINGS)
