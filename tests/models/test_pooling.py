@@ -36,11 +36,14 @@ def test_b18_the_same_sentence_gives_the_same_class_whichever_side_is_padded(
         wide = padded(embeds, 4, side, 3.0)
         found = model(inputs_embeds=wide, attention_mask=mask).logits
         assert relative_error(found, plain) <= 1e-5, side
-    # Both in one batch, and a mask of four dimensions.
+    # Both in one batch, also under a mask of four dimensions.
     rows = torch.cat([padded(ids, 4, side, PAD) for side in ("right", "left")])
     masks = torch.cat([padded(torch.ones_like(ids), 4, side, 0) for side in ("right", "left")])
-    found = model(input_ids=rows, attention_mask=masks).logits
-    assert relative_error(found, plain.expand(2, -1)) <= 1e-5
+    wide = masks.bool()[:, None, None].expand(2, 1, 12, 12)
+    wide = wide.tril() if is_decoder else wide
+    for mask in (masks, wide):
+        found = model(input_ids=rows, attention_mask=mask).logits
+        assert relative_error(found, plain.expand(2, -1)) <= 1e-5
     other = torch.where(ids == 63, 64, ids)
     if pooling != "first" or not is_decoder:
         assert relative_error(model(input_ids=other).logits, plain) > 1e-3
