@@ -1,31 +1,64 @@
 """Models on the one trunk, and their registration with Transformers' Auto classes."""
 
-from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForMaskedLM,
+    AutoModelForMultipleChoice,
+    AutoModelForQuestionAnswering,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+)
 
 from hf_linear_attn.models.configuration import LinearAttnConfig
 from hf_linear_attn.models.cosformer import (
     CosformerConfig,
     CosformerForCausalLM,
     CosformerForMaskedLM,
+    CosformerForMultipleChoice,
+    CosformerForQuestionAnswering,
+    CosformerForSequenceClassification,
+    CosformerForTokenClassification,
     CosformerModel,
 )
 from hf_linear_attn.models.linear_transformer import (
     LinearTransformerConfig,
     LinearTransformerForCausalLM,
     LinearTransformerForMaskedLM,
+    LinearTransformerForMultipleChoice,
+    LinearTransformerForQuestionAnswering,
+    LinearTransformerForSequenceClassification,
+    LinearTransformerForTokenClassification,
     LinearTransformerModel,
 )
-from hf_linear_attn.models.nystrom import NystromConfig, NystromForMaskedLM, NystromModel
+from hf_linear_attn.models.nystrom import (
+    NystromConfig,
+    NystromForMaskedLM,
+    NystromForMultipleChoice,
+    NystromForQuestionAnswering,
+    NystromForSequenceClassification,
+    NystromForTokenClassification,
+    NystromModel,
+)
 from hf_linear_attn.models.softmax import (
     SoftmaxConfig,
     SoftmaxForCausalLM,
     SoftmaxForMaskedLM,
+    SoftmaxForMultipleChoice,
+    SoftmaxForQuestionAnswering,
+    SoftmaxForSequenceClassification,
+    SoftmaxForTokenClassification,
     SoftmaxModel,
 )
 from hf_linear_attn.models.transnormer import (
     TransNormerConfig,
     TransNormerForCausalLM,
     TransNormerForMaskedLM,
+    TransNormerForMultipleChoice,
+    TransNormerForQuestionAnswering,
+    TransNormerForSequenceClassification,
+    TransNormerForTokenClassification,
     TransNormerModel,
 )
 
@@ -42,6 +75,10 @@ AUTO_CLASSES = {
     "Model": AutoModel,
     "ForCausalLM": AutoModelForCausalLM,
     "ForMaskedLM": AutoModelForMaskedLM,
+    "ForSequenceClassification": AutoModelForSequenceClassification,
+    "ForTokenClassification": AutoModelForTokenClassification,
+    "ForQuestionAnswering": AutoModelForQuestionAnswering,
+    "ForMultipleChoice": AutoModelForMultipleChoice,
 }
 """Auto class by the end of a model's name."""
 
@@ -53,6 +90,7 @@ def register_auto_classes() -> None:
         name = config.__name__.removesuffix("Config")
         for head, auto_class in AUTO_CLASSES.items():
             model = globals().get(name + head)
+            # Nyström has no causal LM.
             if model is not None:
                 auto_class.register(config, model, exist_ok=True)
 
@@ -63,22 +101,42 @@ __all__ = [
     "CosformerConfig",
     "CosformerForCausalLM",
     "CosformerForMaskedLM",
+    "CosformerForMultipleChoice",
+    "CosformerForQuestionAnswering",
+    "CosformerForSequenceClassification",
+    "CosformerForTokenClassification",
     "CosformerModel",
     "LinearAttnConfig",
     "LinearTransformerConfig",
     "LinearTransformerForCausalLM",
     "LinearTransformerForMaskedLM",
+    "LinearTransformerForMultipleChoice",
+    "LinearTransformerForQuestionAnswering",
+    "LinearTransformerForSequenceClassification",
+    "LinearTransformerForTokenClassification",
     "LinearTransformerModel",
     "NystromConfig",
     "NystromForMaskedLM",
+    "NystromForMultipleChoice",
+    "NystromForQuestionAnswering",
+    "NystromForSequenceClassification",
+    "NystromForTokenClassification",
     "NystromModel",
     "SoftmaxConfig",
     "SoftmaxForCausalLM",
     "SoftmaxForMaskedLM",
+    "SoftmaxForMultipleChoice",
+    "SoftmaxForQuestionAnswering",
+    "SoftmaxForSequenceClassification",
+    "SoftmaxForTokenClassification",
     "SoftmaxModel",
     "TransNormerConfig",
     "TransNormerForCausalLM",
     "TransNormerForMaskedLM",
+    "TransNormerForMultipleChoice",
+    "TransNormerForQuestionAnswering",
+    "TransNormerForSequenceClassification",
+    "TransNormerForTokenClassification",
     "TransNormerModel",
     "register_auto_classes",
 ]

@@ -50,9 +50,10 @@ def _check_sizes(config: "LinearAttnConfig") -> None:
             raise ValueError(f"{name} is {value}; it must be a number above 0.")
     if config.type_vocab_size < 0:
         raise ValueError(f"type_vocab_size is {config.type_vocab_size}; it must be 0 or more.")
-    for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
-        if not 0 <= getattr(config, name) < 1:
-            raise ValueError(f"{name} is {getattr(config, name)}; it must lie in [0, 1).")
+    for name in ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout"):
+        rate = getattr(config, name)
+        if rate is not None and not 0 <= rate < 1:
+            raise ValueError(f"{name} is {rate}; it must lie in [0, 1).")
     heads, groups = config.num_attention_heads, config.num_key_value_heads
     if config.head_dim is None and config.hidden_size % heads:
         raise ValueError(

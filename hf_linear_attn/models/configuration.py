@@ -65,6 +65,10 @@ class LinearAttnConfig(PreTrainedConfig):
         logit_scale: factor on the logits, or None.
         hidden_dropout_prob: dropout after embeddings, attention and MLP.
         attention_probs_dropout_prob: dropout on attention weights; softmax layers only.
+        pooling: real token that sequence classification and multiple choice read: "first", "last"
+            or the "mean" of all; None = "first" for encoders, "last" for decoders.
+        classifier_dropout: dropout in the heads of classification and multiple choice; None =
+            hidden_dropout_prob.
         initializer_range: standard deviation of the initial weights.
         is_decoder: attention is causal; None = decided by the model class: yes for a causal LM, no
             for the others.
@@ -114,6 +118,8 @@ class LinearAttnConfig(PreTrainedConfig):
     logit_scale: float | int | None = None
     hidden_dropout_prob: float | int = 0.1
     attention_probs_dropout_prob: float | int = 0.0
+    pooling: Literal["first", "last", "mean"] | None = None
+    classifier_dropout: float | int | None = None
     initializer_range: float | int = 0.02
     is_decoder: bool | None = None
     use_cache: bool = True
@@ -205,6 +211,7 @@ class LinearAttnConfig(PreTrainedConfig):
             "num_key_value_heads": self.num_attention_heads,
             "head_dim": self.hidden_size // self.num_attention_heads,
             "layer_attention": self.default_layers(),
+            "pooling": "last" if is_decoder else "first",
         }
 
     def default_layers(self) -> str | list[str]:

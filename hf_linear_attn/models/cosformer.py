@@ -4,6 +4,14 @@ from typing import Literal
 
 from hf_linear_attn.models.configuration import LinearAttnConfig
 from hf_linear_attn.models.heads import LinearAttnForCausalLM, LinearAttnForMaskedLM
+from hf_linear_attn.models.selection_heads import (
+    LinearAttnForMultipleChoice,
+    LinearAttnForQuestionAnswering,
+)
+from hf_linear_attn.models.task_heads import (
+    LinearAttnForSequenceClassification,
+    LinearAttnForTokenClassification,
+)
 from hf_linear_attn.models.trunk import LinearAttnModel
 
 
@@ -39,5 +47,29 @@ class CosformerForMaskedLM(LinearAttnForMaskedLM):
 
 class CosformerForCausalLM(LinearAttnForCausalLM):
     """cosFormer decoder with a language-model head."""
+
+    config_class = CosformerConfig
+
+
+class CosformerForSequenceClassification(LinearAttnForSequenceClassification):
+    """cosFormer model with a classifier of rows."""
+
+    config_class = CosformerConfig
+
+
+class CosformerForTokenClassification(LinearAttnForTokenClassification):
+    """cosFormer model with a classifier of tokens."""
+
+    config_class = CosformerConfig
+
+
+class CosformerForQuestionAnswering(LinearAttnForQuestionAnswering):
+    """cosFormer model with scores for the span of an answer."""
+
+    config_class = CosformerConfig
+
+
+class CosformerForMultipleChoice(LinearAttnForMultipleChoice):
+    """cosFormer model with a score for each choice."""
 
     config_class = CosformerConfig

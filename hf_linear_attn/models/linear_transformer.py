@@ -2,6 +2,14 @@
 
 from hf_linear_attn.models.configuration import LinearAttnConfig
 from hf_linear_attn.models.heads import LinearAttnForCausalLM, LinearAttnForMaskedLM
+from hf_linear_attn.models.selection_heads import (
+    LinearAttnForMultipleChoice,
+    LinearAttnForQuestionAnswering,
+)
+from hf_linear_attn.models.task_heads import (
+    LinearAttnForSequenceClassification,
+    LinearAttnForTokenClassification,
+)
 from hf_linear_attn.models.trunk import LinearAttnModel
 
 
@@ -26,5 +34,29 @@ class LinearTransformerForMaskedLM(LinearAttnForMaskedLM):
 
 class LinearTransformerForCausalLM(LinearAttnForCausalLM):
     """Linear Transformer decoder with a language-model head."""
+
+    config_class = LinearTransformerConfig
+
+
+class LinearTransformerForSequenceClassification(LinearAttnForSequenceClassification):
+    """Linear Transformer model with a classifier of rows."""
+
+    config_class = LinearTransformerConfig
+
+
+class LinearTransformerForTokenClassification(LinearAttnForTokenClassification):
+    """Linear Transformer model with a classifier of tokens."""
+
+    config_class = LinearTransformerConfig
+
+
+class LinearTransformerForQuestionAnswering(LinearAttnForQuestionAnswering):
+    """Linear Transformer model with scores for the span of an answer."""
+
+    config_class = LinearTransformerConfig
+
+
+class LinearTransformerForMultipleChoice(LinearAttnForMultipleChoice):
+    """Linear Transformer model with a score for each choice."""
 
     config_class = LinearTransformerConfig

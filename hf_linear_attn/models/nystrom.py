@@ -2,6 +2,14 @@
 
 from hf_linear_attn.models.configuration import LinearAttnConfig
 from hf_linear_attn.models.heads import LinearAttnForMaskedLM
+from hf_linear_attn.models.selection_heads import (
+    LinearAttnForMultipleChoice,
+    LinearAttnForQuestionAnswering,
+)
+from hf_linear_attn.models.task_heads import (
+    LinearAttnForSequenceClassification,
+    LinearAttnForTokenClassification,
+)
 from hf_linear_attn.models.trunk import LinearAttnModel
 
 
@@ -31,5 +39,29 @@ class NystromModel(LinearAttnModel):
 
 class NystromForMaskedLM(LinearAttnForMaskedLM):
     """Nyström encoder with a masked-language-model head."""
+
+    config_class = NystromConfig
+
+
+class NystromForSequenceClassification(LinearAttnForSequenceClassification):
+    """Nyström encoder with a classifier of rows."""
+
+    config_class = NystromConfig
+
+
+class NystromForTokenClassification(LinearAttnForTokenClassification):
+    """Nyström encoder with a classifier of tokens."""
+
+    config_class = NystromConfig
+
+
+class NystromForQuestionAnswering(LinearAttnForQuestionAnswering):
+    """Nyström encoder with scores for the span of an answer."""
+
+    config_class = NystromConfig
+
+
+class NystromForMultipleChoice(LinearAttnForMultipleChoice):
+    """Nyström encoder with a score for each choice."""
 
     config_class = NystromConfig

@@ -7,6 +7,14 @@ from typing import ClassVar, Literal
 
 from hf_linear_attn.models.configuration import LinearAttnConfig
 from hf_linear_attn.models.heads import LinearAttnForCausalLM, LinearAttnForMaskedLM
+from hf_linear_attn.models.selection_heads import (
+    LinearAttnForMultipleChoice,
+    LinearAttnForQuestionAnswering,
+)
+from hf_linear_attn.models.task_heads import (
+    LinearAttnForSequenceClassification,
+    LinearAttnForTokenClassification,
+)
 from hf_linear_attn.models.trunk import LinearAttnModel
 
 
@@ -79,5 +87,29 @@ class TransNormerForMaskedLM(LinearAttnForMaskedLM):
 
 class TransNormerForCausalLM(LinearAttnForCausalLM):
     """TransNormer decoder with a language-model head."""
+
+    config_class = TransNormerConfig
+
+
+class TransNormerForSequenceClassification(LinearAttnForSequenceClassification):
+    """TransNormer model with a classifier of rows."""
+
+    config_class = TransNormerConfig
+
+
+class TransNormerForTokenClassification(LinearAttnForTokenClassification):
+    """TransNormer model with a classifier of tokens."""
+
+    config_class = TransNormerConfig
+
+
+class TransNormerForQuestionAnswering(LinearAttnForQuestionAnswering):
+    """TransNormer model with scores for the span of an answer."""
+
+    config_class = TransNormerConfig
+
+
+class TransNormerForMultipleChoice(LinearAttnForMultipleChoice):
+    """TransNormer model with a score for each choice."""
 
     config_class = TransNormerConfig
