@@ -23,7 +23,7 @@ def real_tokens(
         shape: (batch, seq) of the input.
     """
     if attention_mask is not None:
-        return padding_mask(attention_mask, *shape)
+        return padding_mask(attention_mask, *shape, causal=bool(config.is_decoder))
     if input_ids is None or config.pad_token_id is None:
         return None
     text = (input_ids != config.pad_token_id).int()

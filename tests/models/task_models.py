@@ -4,12 +4,12 @@ import torch
 import transformers
 
 import hf_linear_attn as hla
-from tests.conftest import TINY, VARIANTS
+from tests.conftest import OWN, TINY, VARIANTS
 
 HEADS = [
     "SequenceClassification", "TokenClassification", "QuestionAnswering", "MultipleChoice",
 ]  # fmt: skip
-IS_DECODER = [False]
+IS_DECODER = [False, True]
 LABELS = 3
 
 
@@ -24,7 +24,8 @@ def auto_class(head):
 def build(variant, head, *, is_decoder=False, **fields):
     """A model in eval mode, seeded; keywords are config fields."""
     torch.manual_seed(0)
-    settings = {**TINY, "num_labels": LABELS, "is_decoder": is_decoder, **fields}
+    own = OWN.get(variant, {})
+    settings = {**TINY, **own, "num_labels": LABELS, "is_decoder": is_decoder, **fields}
     return task_class(variant, head)(VARIANTS[variant][0](**settings)).eval()
 
 
