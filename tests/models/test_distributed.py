@@ -21,6 +21,13 @@ torch.set_num_threads(1)
 rank = int(os.environ["RANK"])
 distributed.init_process_group("gloo", init_method="file://" + sys.argv[1], rank=rank, world_size=2)
 """
+# Who leaves first closes connections in which the other may still be reading.
+PARTING = """
+end = distributed.FileStore(sys.argv[1] + "_end", 2)
+end.set(str(rank), "done")
+end.wait(["0", "1"])
+distributed.destroy_process_group()
+"""
 SYNCHRONISED = """
 from torch.nn.parallel import DistributedDataParallel
 from tests.conftest import TINY, VARIANTS
@@ -56,7 +63,6 @@ for variant in VARIANTS:
         assert not torch.equal(before, after), (variant, name)
         if rank == 0:
             print(variant, name)
-distributed.destroy_process_group()
 """
 
 
@@ -78,13 +84,14 @@ print(json.dumps(found))
 
 def launch(program, folder):
     """Run the program in two processes; what each printed."""
+    whole = MEETING + program + PARTING
     environment = {
         **os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo",
         "ACCELERATE_USE_CPU": "true", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2",
     }  # fmt: skip
     running = [
         subprocess.Popen(
-            [sys.executable, "-c", MEETING + program, str(folder / "meeting"), str(folder)],
+            [sys.executable, "-c", whole, str(folder / "meeting"), str(folder)],
             env=environment | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )
