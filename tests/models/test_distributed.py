@@ -30,20 +30,26 @@ distributed.destroy_process_group()
 """
 SYNCHRONISED = """
 from torch.nn.parallel import DistributedDataParallel
-from tests.conftest import TINY, VARIANTS
+from tests.conftest import CAUSAL_VARIANTS, OWN, TINY, VARIANTS
 from tests.models.task_models import HEADS, IS_DECODER, batch, build
 
-def masked_lm(variant):
+def language_model(config_class, model_class, own):
     torch.manual_seed(0)
-    return VARIANTS[variant][2](VARIANTS[variant][0](**TINY))
+    return model_class(config_class(**TINY, **own))
 
 def tokens():
     ids = torch.randint(3, 90, (4, 12))
     return {"input_ids": ids, "labels": ids}
 
 for variant in VARIANTS:
-    models = {"MaskedLM": (masked_lm(variant), tokens)}
+    config_class, _, masked_lm = VARIANTS[variant]
+    own = OWN.get(variant, {})
+    models = {"MaskedLM": (language_model(config_class, masked_lm, own), tokens)}
+    if variant in CAUSAL_VARIANTS:
+        models["CausalLM"] = (language_model(*CAUSAL_VARIANTS[variant]), tokens)
     for is_decoder in IS_DECODER:
+        if is_decoder and variant not in CAUSAL_VARIANTS:
+            continue
         for head in HEADS:
             model = build(variant, head, is_decoder=is_decoder)
             models[head, is_decoder] = (model, lambda head=head: batch(head))
