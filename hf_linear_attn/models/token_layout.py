@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from hf_linear_attn.attention.documents import check_documents, token_positions
+from hf_linear_attn.attention.value_checks import any_wrong
 
 
 def padding_mask(attention_mask: Tensor | None, batch: int, length: int) -> Tensor | None:
@@ -46,7 +47,8 @@ def _from_2d(attention_mask: Tensor, batch: int, length: int) -> Tensor:
     if attention_mask.dtype == torch.bool:
         return attention_mask
     mask = attention_mask != 0
-    if not torch.compiler.is_compiling() and bool((mask & (attention_mask != 1)).any()):
+    wrong = mask & (attention_mask != 1)
+    if any_wrong(wrong, "a 2-D attention_mask holds other values than 1 and 0"):
         raise ValueError(
             "a 2-D attention_mask holds 1 for real tokens and 0 for padding; got other values "
             f"(minimum {attention_mask.min().item()}, maximum {attention_mask.max().item()})."
@@ -65,7 +67,8 @@ def _from_4d(attention_mask: Tensor, batch: int, length: int) -> Tensor:
     if attention_mask.dtype != torch.bool:
         # Additive masks use the smallest number of some dtype, or −inf; fp16's is −65504.
         allowed = attention_mask == 0
-        if bool((~allowed & (attention_mask > -1e4)).any()):
+        wrong = ~allowed & (attention_mask > -1e4)
+        if any_wrong(wrong, "a 4-D attention_mask holds values between 0 and -1e4"):
             raise ValueError(
                 "a 4-D float attention_mask is additive: 0 = may attend, a large negative number "
                 "= may not; got other values. Linear attention cannot add a bias to a pair."
@@ -74,7 +77,7 @@ def _from_4d(attention_mask: Tensor, batch: int, length: int) -> Tensor:
     mask = allowed.any(1)
     # Rows of pads are nobody's business; every real row must see exactly the real keys.
     wrong = (allowed != mask[:, None, :]) & mask[:, :, None]
-    if bool(wrong.any()):
+    if any_wrong(wrong, "a 4-D attention_mask is not padding alone"):
         row, i, j = (int(x) for x in wrong.nonzero()[0])
         raise ValueError(
             "a 4-D attention_mask must be padding alone (every real token sees every real token) "
@@ -137,19 +140,19 @@ def _from_boundaries(cu_seq_lens: Tensor, shape: tuple[int, int]) -> Tensor:
             "cu_seq_lens_q must be a vector [0, …, number of tokens]; got shape "
             f"{tuple(cu_seq_lens.shape)}."
         )
-    if not torch.compiler.is_compiling():
-        steps = cu_seq_lens.diff()
-        if int(cu_seq_lens[0]) != 0 or int(cu_seq_lens[-1]) != total or bool((steps < 0).any()):
-            raise ValueError(
-                f"cu_seq_lens_q must ascend from 0 to the number of tokens ({total}); got "
-                f"{cu_seq_lens.tolist()}."
-            )
-        rows = torch.arange(length, total, length, device=cu_seq_lens.device)
-        if not bool(torch.isin(rows, cu_seq_lens).all()):
-            raise ValueError(
-                f"cu_seq_lens_q is {cu_seq_lens.tolist()}: a document reaches over the end of a "
-                f"row of {length} tokens. Begin a document with each row, or pass one long row."
-            )
+    wrong = (cu_seq_lens[0] != 0) | (cu_seq_lens[-1] != total) | (cu_seq_lens.diff() < 0).any()
+    if any_wrong(wrong, "cu_seq_lens_q does not ascend from 0 to the number of tokens"):
+        raise ValueError(
+            f"cu_seq_lens_q must ascend from 0 to the number of tokens ({total}); got "
+            f"{cu_seq_lens.tolist()}."
+        )
+    rows = torch.arange(1, batch, device=cu_seq_lens.device) * length
+    wrong = ~torch.isin(rows, cu_seq_lens)
+    if any_wrong(wrong, "cu_seq_lens_q: a document reaches over the end of a row"):
+        raise ValueError(
+            f"cu_seq_lens_q is {cu_seq_lens.tolist()}: a document reaches over the end of a "
+            f"row of {length} tokens. Begin a document with each row, or pass one long row."
+        )
     tokens = torch.arange(total, device=cu_seq_lens.device)
     return torch.searchsorted(cu_seq_lens.long(), tokens, right=True).view(shape)
 
@@ -171,7 +174,7 @@ def token_keywords(
     Raises:
         ValueError: documents that are not contiguous.
     """
-    if segments is not None and not torch.compiler.is_compiling():
+    if segments is not None:
         check_documents(segments, mask)
     if position_ids is not None:
         positions = position_ids

@@ -11,6 +11,7 @@ from transformers.modeling_outputs import BaseModelOutput
 from hf_linear_attn.attention.rotary import LRPE
 from hf_linear_attn.attention.softmax import check_implementation
 from hf_linear_attn.attention.suggestions import did_you_mean
+from hf_linear_attn.attention.value_checks import any_wrong
 from hf_linear_attn.hf_internals import capture_outputs
 from hf_linear_attn.models.configuration import LinearAttnConfig
 from hf_linear_attn.models.layers import LinearAttnBlock, SinusoidalPositions, build_norm
@@ -94,7 +95,7 @@ class Embeddings(nn.Module):
             wrong = (positions < 0) | (positions >= limit)
             if mask is not None:
                 wrong = wrong & mask
-            if bool(wrong.any()):
+            if any_wrong(wrong, "a position is outside the model's table of positions"):
                 found = int(positions.expand_as(wrong)[wrong].max())
                 raise ValueError(
                     f"position {found} is outside the model's table of {limit} positions "
@@ -108,7 +109,8 @@ class Embeddings(nn.Module):
                     f"{positions.shape[-1]} tokens a row."
                 )
             limit = self.embed_types.num_embeddings if self.embed_types is not None else 1
-            if bool(((token_type_ids < 0) | (token_type_ids >= limit)).any()):
+            wrong = (token_type_ids < 0) | (token_type_ids >= limit)
+            if any_wrong(wrong, "token_type_ids are outside type_vocab_size"):
                 raise ValueError(
                     f"token_type_ids hold {int(token_type_ids.max())}; this model has "
                     f"type_vocab_size={0 if self.embed_types is None else limit}."
@@ -153,6 +155,10 @@ class LinearAttnModel(LinearAttnPreTrainedModel):
     ) -> BaseModelOutput:
         """Encode a batch.
 
+        A compiled or exported graph refuses the same values as an eager call, by an assertion of a
+        few words, and without the warning about padding. It cannot look whether a mask has pads or
+        positions restart, so what is passed is taken to: leave out what holds nothing.
+
         Args:
             input_ids: int (batch, seq); or inputs_embeds.
             attention_mask: (batch, seq), 1 = real token, any dtype; or 4-D of padding alone.
@@ -170,14 +176,18 @@ class LinearAttnModel(LinearAttnPreTrainedModel):
 
         Raises:
             ValueError: what was given cannot be honoured.
+            RuntimeError: the same in a graph; on a GPU a device-side assert.
         """
         _refuse_unknown(kwargs)
         x = self._embed(input_ids, inputs_embeds)
         shape = (x.shape[0], x.shape[1])
+        message = "cu_seq_lens_q and cu_seq_lens_k must be alike in an encoder."
         if cu_seq_lens_k is not None and (
-            cu_seq_lens_q is None or not torch.equal(cu_seq_lens_q, cu_seq_lens_k)
+            cu_seq_lens_q is None
+            or cu_seq_lens_q.shape != cu_seq_lens_k.shape
+            or any_wrong(cu_seq_lens_q != cu_seq_lens_k, message)
         ):
-            raise ValueError("cu_seq_lens_q and cu_seq_lens_k must be alike in an encoder.")
+            raise ValueError(message)
         mask = padding_mask(attention_mask, *shape)
         # Asked of what was passed: whether a mask holds a pad must not change what restarts mean.
         restarts = attention_mask is None
@@ -185,8 +195,7 @@ class LinearAttnModel(LinearAttnPreTrainedModel):
         tokens = token_keywords(mask, position_ids, segments, shape, x.device)
         positions = tokens["query_positions"]
         assert positions is not None
-        if not torch.compiler.is_compiling():
-            self._check(input_ids, attention_mask, positions, mask, segments, token_type_ids)
+        self._check(input_ids, attention_mask, positions, mask, segments, token_type_ids)
         x = self.embeddings(x, positions, token_type_ids)
         for layer in self.layers:
             x = layer(x, tokens)
@@ -216,7 +225,7 @@ class LinearAttnModel(LinearAttnPreTrainedModel):
         segments: Tensor | None, token_type_ids: Tensor | None,
     ) -> None:  # fmt: skip
         """Looks at values; once a forward pass, for all layers."""
-        if input_ids is not None:
+        if input_ids is not None and not torch.compiler.is_compiling():
             self.warn_if_padding_and_no_attention_mask(input_ids, attention_mask)
         self.embeddings.check(positions, mask, token_type_ids)
         # Layers of one name are alike, so one of each is asked.
