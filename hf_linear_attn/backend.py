@@ -29,6 +29,9 @@ def _check_name(name: str, where: str) -> str:
 def use_backend(name: str) -> Iterator[None]:
     """Run everything inside the `with` block on one backend.
 
+    A compiled or exported model follows the block it is called in, wherever it was compiled.
+    The block stands around the call: inside a compiled function it breaks the graph.
+
     Args:
         name: "torch" or "triton".
 

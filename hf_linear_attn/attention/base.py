@@ -252,7 +252,7 @@ class Attention(nn.Module):
                     f"{side}_segments must have shape {(batch, length)}; got "
                     f"{tuple(segments.shape)}."
                 )
-            if self.check_inputs and not torch.compiler.is_compiling():
+            if self.check_inputs:
                 if segments is not None:
                     check_documents(segments, real)
                 if positions is not None:

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from hf_linear_attn.attention.base import Tokens
 from hf_linear_attn.attention.documents import document_lengths
 from hf_linear_attn.attention.kernelized import KernelizedAttention
+from hf_linear_attn.attention.value_checks import any_wrong
 
 
 class CosformerAttention(KernelizedAttention):
@@ -86,7 +87,7 @@ class CosformerAttention(KernelizedAttention):
         wrong = (positions < 0) | (positions >= horizon)
         if mask is not None:
             wrong = wrong & mask
-        if bool(wrong.any()):
+        if any_wrong(wrong, "a position is outside cosFormer's horizon (cos_horizon)"):
             found = int(positions.expand_as(wrong)[wrong][0])
             raise ValueError(
                 f"position {found} is outside cosFormer's horizon of {self._horizon_in_words()}: "

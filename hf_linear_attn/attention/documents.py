@@ -8,6 +8,8 @@ given does not matter.
 import torch
 from torch import Tensor
 
+from hf_linear_attn.attention.value_checks import any_wrong
+
 
 def fill_pads(segments: Tensor, key_mask: Tensor | None) -> Tensor:
     """Segment ids with every pad given the id of the real token before it, else after it.
@@ -79,7 +81,7 @@ def check_documents(segments: Tensor, key_mask: Tensor | None) -> None:
     filled = fill_pads(segments, key_mask)
     runs = document_starts(filled).sum(1)
     distinct = document_starts(filled.sort(1).values).sum(1)
-    if bool((runs != distinct).any()):
+    if any_wrong(runs != distinct, "the documents of a row are not contiguous"):
         row = int((runs != distinct).nonzero()[0])
         raise ValueError(
             f"the documents of row {row} are not contiguous: its segment ids change "

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from hf_linear_attn.attention.base import Attention, Tokens
+from hf_linear_attn.attention.value_checks import any_wrong
 from hf_linear_attn.ops.feature_maps import get_feature_map
 from hf_linear_attn.ops.linear_attention import linear_attention
 from hf_linear_attn.ops.normaliser import divide
@@ -104,8 +105,9 @@ class KernelizedAttention(Attention):
                 f"{type(self).__name__} takes packed documents in self-attention only; got "
                 "queries and keys of different lengths."
             )
-        if self.check_inputs and not torch.equal(queries, keys):
-            raise ValueError("query_segments and key_segments differ; give one of them.")
+        message = "query_segments and key_segments differ; give one of them."
+        if self.check_inputs and any_wrong(queries != keys, message):
+            raise ValueError(message)
 
     def _attend_rotated(
         self, query, key, value, tokens: Tokens, state: Tensor | None, angles

@@ -26,11 +26,13 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from hf_linear_attn.attention.base import Attention, Tokens, check_dropout
 from hf_linear_attn.attention.documents import document_starts, fill_pads
 from hf_linear_attn.attention.kernelized import KernelizedAttention
 from hf_linear_attn.attention.norms import width_norm
+from hf_linear_attn.attention.value_checks import any_wrong
 from hf_linear_attn.ops.block_attention import BlockWeights, block_attention
 from hf_linear_attn.ops.operands import accumulation_dtype
 
@@ -147,24 +149,21 @@ class TransNormerDiagAttention(Attention):
         self, positions: Tensor, mask: Tensor | None, segments: Tensor | None
     ) -> None:
         """See `Attention.check_positions`: p ≥ 0, rising inside a document."""
-        shape = positions.shape if mask is None else mask.shape
-        p = positions.expand(shape)
-        real = torch.ones_like(p, dtype=torch.bool) if mask is None else mask
-        below = p.masked_fill(~real, -1).cummax(1).values[:, :-1]
+        real = positions.new_ones(positions.shape, dtype=torch.bool) if mask is None else mask
+        p = positions.expand(torch.broadcast_shapes(positions.shape, real.shape))
+        negative = real & (p < 0)
         if segments is not None:
-            starts = document_starts(fill_pads(segments, mask))[:, 1:]
             # Every document counts for itself: lift it above all before it.
-            step = int(p.max()) + 2
-            lift = torch.nn.functional.pad(starts.long().cumsum(1) * step, (1, 0))
-            below = (p + lift).masked_fill(~real, -1).cummax(1).values[:, :-1]
-            p = p + lift
-        falls = real[:, 1:] & (p[:, 1:] <= below)
-        negative = real & (positions < 0)
-        if bool(falls.any()) or bool(negative.any()):
-            raise ValueError(
-                "blocks need positions that start at 0 or above and rise with every real token of "
-                "a document; got positions that do not. Leave them out to have them counted."
-            )
+            starts = document_starts(fill_pads(segments, mask))[:, 1:].long().cumsum(1)
+            p = p.expand(segments.shape) + pad(starts, (1, 0)) * (p.max() + 2)
+        highest_before = p.masked_fill(~real, -1).cummax(1).values[:, :-1]
+        falls = real[:, 1:] & (p[:, 1:] <= highest_before)
+        message = (
+            "blocks need positions that start at 0 or above and rise with every real token of a "
+            "document; got positions that do not. Leave them out to have them counted."
+        )
+        if any_wrong(falls, message) or any_wrong(negative, message):
+            raise ValueError(message)
 
     def attend(
         self, query: Tensor, key: Tensor, value: Tensor, tokens: Tokens, state: Tensor | None
@@ -202,9 +201,12 @@ class TransNormerDiagAttention(Attention):
         queries, keys = tokens.query_positions, tokens.key_positions
         assert queries is not None
         assert keys is not None
-        apart = self.check_inputs and queries is not keys and not torch.equal(queries, keys)
-        if query.shape[2] != key.shape[2] or apart:
-            raise ValueError(
-                "TransNormerDiagAttention is self-attention: a block holds queries and keys of the "
-                "same tokens. Got two sides that differ in length or position."
-            )
+        message = (
+            "TransNormerDiagAttention is self-attention: a block holds queries and keys of the "
+            "same tokens. Got two sides that differ in length or position."
+        )
+        if query.shape[2] != key.shape[2]:
+            raise ValueError(message)
+        compared = self.check_inputs and queries is not keys
+        if compared and any_wrong(queries != keys, message):
+            raise ValueError(message)

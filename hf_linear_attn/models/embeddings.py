@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 
+from hf_linear_attn.attention.value_checks import any_wrong
 from hf_linear_attn.models.configuration import LinearAttnConfig
 from hf_linear_attn.models.layers import SinusoidalPositions, build_norm
 
@@ -47,7 +48,7 @@ class Embeddings(nn.Module):
             wrong = (positions < 0) | (positions >= limit)
             if mask is not None:
                 wrong = wrong & mask
-            if bool(wrong.any()):
+            if any_wrong(wrong, "a position is outside the model's table of positions"):
                 found = int(positions.expand_as(wrong)[wrong].max())
                 raise ValueError(
                     f"position {found} is outside the model's table of {limit} positions "
@@ -61,7 +62,8 @@ class Embeddings(nn.Module):
                     f"{positions.shape[-1]} tokens a row."
                 )
             limit = self.embed_types.num_embeddings if self.embed_types is not None else 1
-            if bool(((token_type_ids < 0) | (token_type_ids >= limit)).any()):
+            wrong = (token_type_ids < 0) | (token_type_ids >= limit)
+            if any_wrong(wrong, "token_type_ids are outside type_vocab_size"):
                 raise ValueError(
                     f"token_type_ids hold {int(token_type_ids.max())}; this model has "
                     f"type_vocab_size={0 if self.embed_types is None else limit}."

@@ -15,6 +15,7 @@ from hf_linear_attn.attention.documents import (
     fill_pads,
     token_positions,
 )
+from hf_linear_attn.attention.value_checks import any_wrong
 
 
 def padding_mask(
@@ -46,16 +47,18 @@ def padding_mask(
         raise ValueError(
             f"attention_mask must have 2 or 4 dimensions; got shape {tuple(attention_mask.shape)}."
         )
-    if torch.compiler.is_compiling():
-        return mask[:, past:]
-    if past and real_tokens is not None and bool((mask[:, :past].sum(1) != real_tokens).any()):
+    if (
+        past
+        and real_tokens is not None
+        and any_wrong(mask[:, :past].sum(1) != real_tokens, "attention_mask is not the cache's")
+    ):
         raise ValueError(
             f"attention_mask has {mask[:, :past].sum(1).tolist()} real tokens where the cache was "
             f"filled with {real_tokens.tolist()}. The padding of tokens in the cache cannot be "
             "changed: pass the mask with them, and again with every later call."
         )
     mask = mask[:, past:]
-    return None if bool(mask.all()) else mask
+    return None if not torch.compiler.is_compiling() and bool(mask.all()) else mask
 
 
 def _from_2d(attention_mask: Tensor, batch: int, length: int, past: int) -> Tensor:
@@ -70,7 +73,8 @@ def _from_2d(attention_mask: Tensor, batch: int, length: int, past: int) -> Tens
     if attention_mask.dtype == torch.bool:
         return attention_mask
     mask = attention_mask != 0
-    if not torch.compiler.is_compiling() and bool((mask & (attention_mask != 1)).any()):
+    wrong = mask & (attention_mask != 1)
+    if any_wrong(wrong, "a 2-D attention_mask holds other values than 1 and 0"):
         raise ValueError(
             "a 2-D attention_mask holds 1 for real tokens and 0 for padding; got other values "
             f"(minimum {attention_mask.min().item()}, maximum {attention_mask.max().item()})."
@@ -90,7 +94,8 @@ def _from_4d(attention_mask: Tensor, batch: int, length: int, past: int, *, caus
     if attention_mask.dtype != torch.bool:
         # Additive masks use the smallest number of some dtype, or −inf; fp16's is −65504.
         allowed = attention_mask == 0
-        if bool((~allowed & (attention_mask > -1e4)).any()):
+        wrong = ~allowed & (attention_mask > -1e4)
+        if any_wrong(wrong, "a 4-D attention_mask holds values between 0 and -1e4"):
             raise ValueError(
                 "a 4-D float attention_mask is additive: 0 = may attend, a large negative number "
                 "= may not; got other values. Linear attention cannot add a bias to a pair."
@@ -109,7 +114,7 @@ def _check_pairs(
 ) -> None:
     """Rows of pads are nobody's business; every real row must see exactly what is expected."""
     wrong = (allowed != expected) & real[:, :, None]
-    if not bool(wrong.any()):
+    if not any_wrong(wrong, "a 4-D attention_mask is not padding (times causality) alone"):
         return
     row, i, j = (int(x) for x in wrong.nonzero()[0])
     form = "padding alone (every real token sees every real token) in an encoder"
@@ -177,19 +182,19 @@ def _from_boundaries(cu_seq_lens: Tensor, shape: tuple[int, int]) -> Tensor:
             "cu_seq_lens_q must be a vector [0, …, number of tokens]; got shape "
             f"{tuple(cu_seq_lens.shape)}."
         )
-    if not torch.compiler.is_compiling():
-        steps = cu_seq_lens.diff()
-        if int(cu_seq_lens[0]) != 0 or int(cu_seq_lens[-1]) != total or bool((steps < 0).any()):
-            raise ValueError(
-                f"cu_seq_lens_q must ascend from 0 to the number of tokens ({total}); got "
-                f"{cu_seq_lens.tolist()}."
-            )
-        rows = torch.arange(length, total, length, device=cu_seq_lens.device)
-        if not bool(torch.isin(rows, cu_seq_lens).all()):
-            raise ValueError(
-                f"cu_seq_lens_q is {cu_seq_lens.tolist()}: a document reaches over the end of a "
-                f"row of {length} tokens. Begin a document with each row, or pass one long row."
-            )
+    wrong = (cu_seq_lens[0] != 0) | (cu_seq_lens[-1] != total) | (cu_seq_lens.diff() < 0).any()
+    if any_wrong(wrong, "cu_seq_lens_q does not ascend from 0 to the number of tokens"):
+        raise ValueError(
+            f"cu_seq_lens_q must ascend from 0 to the number of tokens ({total}); got "
+            f"{cu_seq_lens.tolist()}."
+        )
+    rows = torch.arange(1, batch, device=cu_seq_lens.device) * length
+    wrong = ~torch.isin(rows, cu_seq_lens)
+    if any_wrong(wrong, "cu_seq_lens_q: a document reaches over the end of a row"):
+        raise ValueError(
+            f"cu_seq_lens_q is {cu_seq_lens.tolist()}: a document reaches over the end of a "
+            f"row of {length} tokens. Begin a document with each row, or pass one long row."
+        )
     tokens = torch.arange(total, device=cu_seq_lens.device)
     return torch.searchsorted(cu_seq_lens.long(), tokens, right=True).view(shape)
 
@@ -212,7 +217,7 @@ def token_keywords(
     Raises:
         ValueError: documents that are not contiguous.
     """
-    if segments is not None and not torch.compiler.is_compiling():
+    if segments is not None:
         check_documents(segments, mask)
     if position_ids is not None:
         positions = position_ids

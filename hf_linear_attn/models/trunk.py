@@ -12,6 +12,7 @@ from transformers.utils import logging
 from hf_linear_attn.attention.rotary import LRPE
 from hf_linear_attn.attention.softmax import check_implementation
 from hf_linear_attn.attention.suggestions import did_you_mean
+from hf_linear_attn.attention.value_checks import any_wrong
 from hf_linear_attn.hf_internals import capture_outputs, deprecate_kwarg
 from hf_linear_attn.models.cache_step import CacheStep, fit_cache, seen_tokens
 from hf_linear_attn.models.configuration import LinearAttnConfig
@@ -101,6 +102,10 @@ class LinearAttnModel(LinearAttnPreTrainedModel):
     ) -> BaseModelOutputWithPast:
         """Run a batch through the trunk.
 
+        A compiled or exported graph refuses the same values as an eager call, by an assertion of a
+        few words, and without the warning about padding. It cannot look whether a mask has pads or
+        positions restart, so what is passed is taken to: leave out what holds nothing.
+
         Args:
             input_ids: int (batch, seq); or inputs_embeds.
             attention_mask: (batch, seq), 1 = real token, any dtype; or 4-D of padding alone, in a
@@ -124,6 +129,7 @@ class LinearAttnModel(LinearAttnPreTrainedModel):
 
         Raises:
             ValueError: what was given cannot be honoured.
+            RuntimeError: the same in a graph; on a GPU a device-side assert.
         """
         _refuse_unknown(kwargs)
         x = self._embed(input_ids, inputs_embeds)
@@ -139,10 +145,9 @@ class LinearAttnModel(LinearAttnPreTrainedModel):
         )  # fmt: skip
         positions = tokens["query_positions"]
         assert positions is not None
-        if not torch.compiler.is_compiling():
-            if input_ids is not None and seen is None:
-                self.warn_if_padding_and_no_attention_mask(input_ids, attention_mask)
-            self._check(positions, mask, segments, token_type_ids)
+        if input_ids is not None and seen is None and not torch.compiler.is_compiling():
+            self.warn_if_padding_and_no_attention_mask(input_ids, attention_mask)
+        self._check(positions, mask, segments, token_type_ids)
         x = self.embeddings(x, positions, token_type_ids)
         step = None if cache is None else CacheStep(cache, mask, positions, shape[0])
         for layer in self.layers:
@@ -165,12 +170,13 @@ class LinearAttnModel(LinearAttnPreTrainedModel):
         Raises:
             ValueError: what was given does not fit the input or the cache.
         """
+        message = "cu_seq_lens_q and cu_seq_lens_k must be alike: keys are queries here."
         if cu_seq_lens_k is not None and (
-            cu_seq_lens_q is None or not torch.equal(cu_seq_lens_q, cu_seq_lens_k)
+            cu_seq_lens_q is None
+            or cu_seq_lens_q.shape != cu_seq_lens_k.shape
+            or any_wrong(cu_seq_lens_q != cu_seq_lens_k, message)
         ):
-            raise ValueError(
-                "cu_seq_lens_q and cu_seq_lens_k must be alike: keys are queries here."
-            )
+            raise ValueError(message)
         if cache is not None:
             self._check_decoder()
             fit_cache(cache, self.config, shape[0], self.embed_tokens.weight.device)

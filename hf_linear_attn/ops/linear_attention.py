@@ -8,29 +8,15 @@ eq. 6-7; angles: Qin et al. 2022, eq. 10-11). Sums run in fp32 for 16- and 32-bi
 for fp64 ones, under autocast too.
 """
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.autograd.function import once_differentiable
 
 from hf_linear_attn.backend import resolve_backend
 from hf_linear_attn.ops.feature_maps import get_feature_map
-from hf_linear_attn.ops.normaliser import Normaliser
-from hf_linear_attn.ops.operands import Rows, Values, accumulation_dtype
-from hf_linear_attn.ops.pattern import Bounds, Pattern
-from hf_linear_attn.ops.scan import scan
-from hf_linear_attn.ops.scan_backward import Grads, scan_backward
-
-
-@dataclass(frozen=True)
-class _Settings:
-    feature_map: str
-    causal: bool
-    normalize: bool
-    chunk_size: int
-    eps: float
-    recompute_states: bool
+from hf_linear_attn.ops.linear_attention_op import linear_attention_op
+from hf_linear_attn.ops.passes import Inputs, Kept, Settings, backward_pass, forward_pass
 
 
 def linear_attention(
@@ -79,119 +65,70 @@ def linear_attention(
 
     Raises:
         ValueError: shapes or arguments that contradict each other.
+        RuntimeError: a derivative other than the first, in reverse mode.
     """
-    resolve_backend(backend, q.device.type)
+    _refuse_other_derivatives()
     _check(q, k, v, causal, q_angles, k_angles, key_mask, segments, state, normalize, chunk_size)
     get_feature_map(feature_map)
-    settings = _Settings(feature_map, causal, normalize, chunk_size, eps, recompute_states)
-    return _LinearAttention.apply(q, k, v, state, q_angles, k_angles, key_mask, segments, settings)
+    x = Inputs(q, k, v, state, q_angles, k_angles, key_mask, segments)
+    settings = Settings(feature_map, causal, normalize, chunk_size, eps)
+    save = torch.is_grad_enabled() and any(
+        t.requires_grad for t in (q, k, v, state) if t is not None
+    )
+    save = save and not recompute_states
+    if torch.compiler.is_compiling():
+        return _in_graph(x, settings, save, backend)
+    resolve_backend(backend, q.device.type)
+    return _LinearAttention.apply(*x, settings, save)
+
+
+def _refuse_other_derivatives() -> None:
+    # Asked here and not left to autograd: an operator would give tangents of 0 without a word.
+    if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
+        raise RuntimeError(
+            "linear_attention has reverse-mode gradients only: torch.func transforms (grad, vmap, "
+            "jvp, …) and forward-mode differentiation are not supported. Use torch.autograd.grad."
+        )
+
+
+def _in_graph(
+    x: Inputs, settings: Settings, save: bool, backend: str | None
+) -> tuple[Tensor, Tensor | None]:
+    """The operator, which a graph takes whole; it resolves the backend when it runs."""
+    # An exported graph is one for all callers; those who train it compute the states again.
+    save = save and not torch.compiler.is_exporting()
+    out, final, *_ = linear_attention_op(
+        *x, settings.feature_map, settings.causal, settings.normalize, settings.chunk_size,
+        settings.eps, save, backend,
+    )  # fmt: skip
+    return out, final if settings.causal else None
 
 
 class _LinearAttention(torch.autograd.Function):
     """Keeps q, k, v, the output and the normaliser; states only unless they are recomputed."""
 
     @staticmethod
-    def forward(ctx, q, k, v, state, q_angles, k_angles, key_mask, segments, settings):
-        save = any(ctx.needs_input_grad[:4]) and not settings.recompute_states
-        with torch.autocast(q.device.type, enabled=False):
-            operands = _operands(q, k, v, q_angles, k_angles, key_mask, segments, settings)
-            out, norm, saved, final = _forward(v, state, operands, settings, save)
+    def forward(ctx, q, k, v, state, q_angles, k_angles, key_mask, segments, settings, save):
+        x = Inputs(q, k, v, state, q_angles, k_angles, key_mask, segments)
+        kept, final = forward_pass(x, settings, save)
+        # A state that was not there at the first chunk is saved as an empty tensor.
+        states = [q.new_empty(0) if s is None else s for s in kept.states or ()]
         ctx.settings = settings
         ctx.set_materialize_grads(False)
-        total, rest = (None, None) if norm is None else (norm.total, norm.rest)
-        tokens = (q_angles, k_angles, key_mask, segments)
-        ctx.save_for_backward(q, k, v, *tokens, out, total, rest, state, *saved)
-        return out, final
+        ctx.save_for_backward(*x, kept.out, kept.total, kept.rest, *states)
+        return kept.out, final
 
     @staticmethod
     @once_differentiable
     def backward(ctx, grad_out, grad_final):  # pyright: ignore[reportIncompatibleMethodOverride]
         # Asked for once: under gradient checkpointing a second time would be an error.
-        kept = ctx.saved_tensors
-        (q, k, v, *tokens, out, total, rest, state), saved = kept[:11], kept[11:] or None
+        saved = ctx.saved_tensors
+        x, (out, total, rest), states = Inputs(*saved[:8]), saved[8:11], saved[11:]
+        found = [None if s.numel() == 0 else s for s in states] or None
         grad_out = torch.zeros_like(out) if grad_out is None else grad_out
-        with torch.autocast(q.device.type, enabled=False):
-            query_mask = _alive(grad_out, key_mask=tokens[2])
-            operands = _operands(q, k, v, *tokens, settings=ctx.settings, query_mask=query_mask)
-            groups = operands[0].x.shape[1:3]
-            norm = None
-            if ctx.settings.normalize:
-                out = out.unflatten(1, groups)
-                norm = Normaliser(out, operands[0].dtype, ctx.settings.eps, total, rest)
-            grads = _backward(
-                operands, norm, state, saved, grad_out.unflatten(1, groups), grad_final
-            )
-        return (*grads, None, None, None, None, None)
-
-
-def _alive(grad_out: Tensor, key_mask: Tensor | None) -> Tensor | None:
-    """Bool (B, N): queries that matter; whatever stands at the others must not get through."""
-    return None if key_mask is None else (grad_out != 0).flatten(3).any(3).any(1)
-
-
-def _operands(q, k, v, q_angles, k_angles, key_mask, segments, settings, query_mask=None):
-    dtype = accumulation_dtype(q, k, v)
-    groups = (k.shape[1], q.shape[1] // k.shape[1])
-    feature_map = get_feature_map(settings.feature_map)
-    queries = Rows(q.unflatten(1, groups), feature_map, q_angles, query_mask, dtype)
-    keys = Rows(k.unsqueeze(2), feature_map, k_angles, key_mask, dtype)
-    values = Values(v, key_mask, dtype, ones=settings.normalize)
-    pattern = Pattern.build(
-        queries, keys, segments, key_mask, causal=settings.causal, chunk=settings.chunk_size
-    )
-    return queries, keys, values, pattern
-
-
-def _forward(v: Tensor, state: Tensor | None, operands, settings: _Settings, save: bool):
-    queries, keys, values, pattern = operands
-    B, G, r, N, _ = queries.x.shape
-    out = v.new_empty(B, G, r, N, v.shape[-1])
-    norm = Normaliser(out, queries.dtype, settings.eps) if settings.normalize else None
-
-    def emit(bounds: Bounds, chunk: Tensor) -> None:
-        start, stop = bounds
-        chunk = chunk.view(B, G, r, stop - start, -1)
-        if norm is None:
-            out[:, :, :, start:stop] = chunk
-        else:
-            norm.write(chunk, start, stop)
-
-    saved, final = scan(queries, keys, values, pattern, _flat(state, queries), emit, save=save)
-    # A state that was not there at the first chunk is saved as an empty tensor.
-    saved = [queries.x.new_empty(0) if s is None else s for s in saved]
-    final = final.unflatten(0, (B, G)) if settings.causal else None
-    return out.flatten(1, 2), norm, saved, final
-
-
-def _flat(state: Tensor | None, queries: Rows) -> Tensor | None:
-    return None if state is None else state.to(queries.dtype).flatten(0, 1)
-
-
-def _backward(
-    operands, norm: Normaliser | None, state: Tensor | None, saved, grad_out: Tensor, grad_final
-):
-    queries, keys, values, pattern = operands
-    B, G = queries.x.shape[:2]
-    chunks = []
-    for start, stop in pattern.query_spans:
-        grad = grad_out[:, :, :, start:stop].to(queries.dtype)
-        if norm is not None:
-            grad = norm.backward(grad, start, stop)
-        if queries.pads is not None:
-            grad = grad.masked_fill(queries.pads[:, :, :, start:stop], 0)
-        chunks.append(grad.reshape(B * G, -1, grad.shape[-1]))
-    grads = Grads(*(torch.empty_like(x) for x in (queries.x, keys.x, values.v)))
-    if saved is not None:
-        saved = [None if s.numel() == 0 else s for s in saved]
-    grad_state = scan_backward(
-        queries, keys, values, pattern, saved, _flat(state, queries), chunks,
-        _flat(grad_final, queries), grads,
-    )  # fmt: skip
-    if state is None or grad_state is None:
-        grad_state = None
-    else:
-        grad_state = grad_state.unflatten(0, (B, G)).to(state.dtype)
-    return grads.q.flatten(1, 2), grads.k.squeeze(2), grads.v, grad_state
+        kept = Kept(out, total, rest, found)
+        grads = backward_pass(x, ctx.settings, kept, grad_out, grad_final)
+        return (*grads, *[None] * 6)
 
 
 def _check(

@@ -1,0 +1,153 @@
+"""The forward and the backward pass of linear attention, as functions without autograd.
+
+Eager calls wrap them in an autograd function, compiled graphs in an operator.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from hf_linear_attn.ops.feature_maps import get_feature_map
+from hf_linear_attn.ops.normaliser import Normaliser
+from hf_linear_attn.ops.operands import Rows, Values, accumulation_dtype
+from hf_linear_attn.ops.pattern import Bounds, Pattern
+from hf_linear_attn.ops.scan import scan
+from hf_linear_attn.ops.scan_backward import Grads, scan_backward
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Arguments of `linear_attention` that are no tensors."""
+
+    feature_map: str
+    causal: bool
+    normalize: bool
+    chunk_size: int
+    eps: float
+
+
+class Inputs(NamedTuple):
+    """Tensor arguments of `linear_attention`."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    state: Tensor | None
+    q_angles: Tensor | None
+    k_angles: Tensor | None
+    key_mask: Tensor | None
+    segments: Tensor | None
+
+
+class Kept(NamedTuple):
+    """What the backward pass needs of the forward pass."""
+
+    out: Tensor
+    """(B, H, N, Dv), in v's dtype"""
+    total: Tensor | None
+    """the normaliser (B, G, r, N, 1) in the accumulation dtype, with normalize"""
+    rest: Tensor | None
+    """what rounding took from a 16-bit output, (B, G, r, N, Dv) in v's dtype, with normalize"""
+    states: Sequence[Tensor | None] | None
+    """(B·G, F, E) before each chunk, None where there was none; None in all = computed again"""
+
+
+Gradients = tuple[Tensor, Tensor, Tensor, Tensor | None]
+
+
+def forward_pass(x: Inputs, settings: Settings, save: bool) -> tuple[Kept, Tensor | None]:
+    """The output with what backward needs, and the final state (B, G, F, E) if causal.
+
+    Args:
+        x, settings: as given to `linear_attention`, checked.
+        save: keep the states.
+    """
+    with torch.autocast(x.q.device.type, enabled=False):
+        queries, keys, values, pattern = _operands(x, settings)
+        B, G, r, N, _ = queries.x.shape
+        out = x.v.new_empty(B, G, r, N, x.v.shape[-1])
+        norm = Normaliser(out, queries.dtype, settings.eps) if settings.normalize else None
+
+        def emit(bounds: Bounds, chunk: Tensor) -> None:
+            start, stop = bounds
+            chunk = chunk.view(B, G, r, stop - start, -1)
+            if norm is None:
+                out[:, :, :, start:stop] = chunk
+            else:
+                norm.write(chunk, start, stop)
+
+        initial = _flat(x.state, queries)
+        states, final = scan(queries, keys, values, pattern, initial, emit, save=save)
+    total, rest = (None, None) if norm is None else (norm.total, norm.rest)
+    kept = Kept(out.flatten(1, 2), total, rest, states if save else None)
+    return kept, final.unflatten(0, (B, G)) if settings.causal else None
+
+
+def backward_pass(
+    x: Inputs, settings: Settings, kept: Kept, grad_out: Tensor, grad_final: Tensor | None
+) -> Gradients:
+    """Gradients of q, k, v (laid out as they are) and of the state, None without one."""
+    with torch.autocast(x.q.device.type, enabled=False):
+        query_mask = None if x.key_mask is None else _alive(grad_out)
+        operands = _operands(x, settings, query_mask)
+        queries, keys, values, pattern = operands
+        groups = queries.x.shape[1:3]
+        norm = None
+        if settings.normalize:
+            out = kept.out.unflatten(1, groups)
+            norm = Normaliser(out, queries.dtype, settings.eps, kept.total, kept.rest)
+        chunks = _grad_chunks(queries, pattern, norm, grad_out.unflatten(1, groups))
+        grads = Grads(*(torch.empty_like(t) for t in (queries.x, keys.x, values.v)))
+        saved = None if kept.states is None else list(kept.states)
+        grad_state = scan_backward(
+            queries, keys, values, pattern, saved, _flat(x.state, queries), chunks,
+            _flat(grad_final, queries), grads,
+        )  # fmt: skip
+        if x.state is None or grad_state is None:
+            grad_state = None
+        else:
+            grad_state = grad_state.view(x.state.shape).to(x.state.dtype)
+    return grads.q.flatten(1, 2), grads.k.squeeze(2), grads.v, grad_state
+
+
+def _operands(
+    x: Inputs, settings: Settings, query_mask: Tensor | None = None
+) -> tuple[Rows, Rows, Values, Pattern]:
+    dtype = accumulation_dtype(x.q, x.k, x.v)
+    groups = (x.k.shape[1], x.q.shape[1] // x.k.shape[1])
+    feature_map = get_feature_map(settings.feature_map)
+    queries = Rows(x.q.unflatten(1, groups), feature_map, x.q_angles, query_mask, dtype)
+    keys = Rows(x.k.unsqueeze(2), feature_map, x.k_angles, x.key_mask, dtype)
+    values = Values(x.v, x.key_mask, dtype, ones=settings.normalize)
+    pattern = Pattern.build(
+        queries, keys, x.segments, x.key_mask, causal=settings.causal, chunk=settings.chunk_size
+    )
+    return queries, keys, values, pattern
+
+
+def _alive(grad_out: Tensor) -> Tensor:
+    """Bool (B, N): queries that matter; whatever stands at the others must not get through."""
+    return (grad_out != 0).flatten(3).any(3).any(1)
+
+
+def _flat(state: Tensor | None, queries: Rows) -> Tensor | None:
+    return None if state is None else state.to(queries.dtype).flatten(0, 1)
+
+
+def _grad_chunks(
+    queries: Rows, pattern: Pattern, norm: Normaliser | None, grad_out: Tensor
+) -> list[Tensor]:
+    """∂L/∂[N, D] of each query chunk, (B·G, r·n, E)."""
+    B, G = queries.x.shape[:2]
+    chunks = []
+    for start, stop in pattern.query_spans:
+        grad = grad_out[:, :, :, start:stop].to(queries.dtype)
+        if norm is not None:
+            grad = norm.backward(grad, start, stop)
+        if queries.pads is not None:
+            grad = grad.masked_fill(queries.pads[:, :, :, start:stop], 0)
+        chunks.append(grad.reshape(B * G, -1, grad.shape[-1]))
+    return chunks
