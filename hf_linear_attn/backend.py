@@ -10,6 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+import torch
+from torch import Tensor
+
 BACKENDS = ("torch", "triton")
 ENVIRONMENT_VARIABLE = "HF_LINEAR_ATTN_BACKEND"
 
@@ -73,3 +76,34 @@ def resolve_backend(requested: str | None, device_type: str) -> str:
         _logged.add((name, device_type))
         logger.info("linear attention runs on backend %r, device %r", name, device_type)
     return name
+
+
+@torch.library.custom_op("hf_linear_attn::backend_runs", mutates_args=())
+def _backend_runs(x: Tensor) -> Tensor:
+    """A true bool scalar, or the error of `resolve_backend`, when a graph runs."""
+    resolve_backend(None, x.device.type)
+    return torch.ones((), dtype=torch.bool, device=x.device)
+
+
+@_backend_runs.register_fake
+def _(x):
+    return x.new_empty((), dtype=torch.bool)
+
+
+def require_backend(x: Tensor) -> None:
+    """Refuse a chosen backend that has no kernel for an op written in plain PyTorch.
+
+    In a graph the question is asked whenever it runs, so that it follows `use_backend` like an
+    eager call.
+
+    Args:
+        x: any input of the op.
+
+    Raises:
+        ValueError: see `resolve_backend`.
+    """
+    if torch.compiler.is_compiling():
+        runs = _backend_runs(x.detach())
+        torch._assert_async(runs, "backend")  # pyright: ignore[reportPrivateImportUsage]
+    else:
+        resolve_backend(None, x.device.type)

@@ -156,8 +156,10 @@ class TransNormerDiagAttention(Attention):
             # Every document counts for itself: lift it above all before it.
             starts = document_starts(fill_pads(segments, mask))[:, 1:].long().cumsum(1)
             p = p.expand(segments.shape) + pad(starts, (1, 0)) * (p.max() + 2)
-        highest_before = p.masked_fill(~real, -1).cummax(1).values[:, :-1]
-        falls = real[:, 1:] & (p[:, 1:] <= highest_before)
+        highest = p.masked_fill(~real, -1).cummax(1).values
+        # Shifted by rolling: a graph would take "one token less" for "more than two tokens".
+        first = torch.arange(p.shape[1], device=p.device) == 0
+        falls = real & ~first & (p <= highest.roll(1, dims=1))
         message = (
             "blocks need positions that start at 0 or above and rise with every real token of a "
             "document; got positions that do not. Leave them out to have them counted."

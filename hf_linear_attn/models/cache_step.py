@@ -83,7 +83,7 @@ class CacheStep:
     """
 
     def __init__(self, cache: Cache, mask: Tensor | None, positions: Tensor, batch: int):
-        self.cache = cache
+        self.cache, self.positions = cache, positions
         self.length = positions.shape[1]
         self.seen = _count_on(seen_tokens(cache), mask, positions.expand(batch, -1))
 
@@ -105,7 +105,7 @@ class CacheStep:
             out, state = mechanism(q, k, v, causal=True, state=layer.state, **tokens)
             layer.advance(state, self.seen, self.length)
             return out
-        positions = tokens["query_positions"]
+        positions = self.positions
         # Through the cache and not the layer: the cache moves offloaded layers.
         k, v = self.cache.update(k, v, layer_idx, positions=positions, mask=tokens["key_mask"])
         assert layer.positions is not None

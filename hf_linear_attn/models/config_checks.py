@@ -85,10 +85,12 @@ def _check_words(config: "LinearAttnConfig") -> None:
             f"glu_act is {config.glu_act!r}, but mlp_type is {config.mlp_type!r}; set "
             "mlp_type='glu', or hidden_act instead."
         )
-    unused = {
-        "chunk_size_feed_forward": 0, "is_encoder_decoder": False, "output_attentions": False,
-    }  # fmt: skip
-    for name, off in unused.items():
+    if config.output_attentions:
+        raise ValueError(
+            "output_attentions=True in a config would form quadratic weights in every call; pass "
+            "output_attentions=True to the calls that need them."
+        )
+    for name, off in {"chunk_size_feed_forward": 0, "is_encoder_decoder": False}.items():
         if getattr(config, name) not in (off, None):
             raise ValueError(
                 f"{name}={getattr(config, name)} is not available in these models; leave it at "

@@ -78,10 +78,11 @@ class LinearAttnForMaskedLM(LinearAttnPreTrainedModel):
                 then (targets, vocab_size), in row-major order; the loss is the same. Needs labels.
             num_items_in_batch: number of targets the summed loss is divided by (over accumulation
                 steps and processes); None = the targets of this call.
-            **kwargs: packing keywords, output_hidden_states, return_dict.
+            **kwargs: packing keywords, output_hidden_states, output_attentions, return_dict.
 
         Returns:
-            loss (with labels), logits (batch, seq, vocab_size), hidden_states on request.
+            loss (with labels), logits (batch, seq, vocab_size), hidden_states and attentions on
+            request.
 
         Raises:
             ValueError: what was given cannot be honoured.
@@ -112,7 +113,12 @@ class LinearAttnForMaskedLM(LinearAttnPreTrainedModel):
                 logits, targets, vocab_size=self.config.vocab_size,
                 num_items_in_batch=num_items_in_batch,
             )  # fmt: skip
-        return MaskedLMOutput(loss=loss, logits=logits, hidden_states=outputs.hidden_states)
+        return MaskedLMOutput(
+            loss=loss,
+            logits=logits,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+        )
 
 
 class LinearAttnForCausalLM(LinearAttnPreTrainedModel, GenerationMixin):
@@ -172,7 +178,7 @@ class LinearAttnForCausalLM(LinearAttnPreTrainedModel, GenerationMixin):
                 tensor names; 0 = all. Not with labels.
             num_items_in_batch: number of targets the summed loss is divided by (over accumulation
                 steps and processes); None = the targets of this call.
-            **kwargs: packing keywords, output_hidden_states, return_dict.
+            **kwargs: packing keywords, output_hidden_states, output_attentions, return_dict.
 
         Returns:
             loss (with labels), logits (batch, positions kept, vocab_size), cache, hidden_states on
@@ -208,7 +214,11 @@ class LinearAttnForCausalLM(LinearAttnPreTrainedModel, GenerationMixin):
                 num_items_in_batch=num_items_in_batch,
             )  # fmt: skip
         return CausalLMOutputWithPast(
-            loss=loss, logits=logits, cache=outputs.cache, hidden_states=outputs.hidden_states
+            loss=loss,
+            logits=logits,
+            cache=outputs.cache,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
         )
 
     def _targets(self, labels: Tensor, inputs: Tensor, **layout: Any) -> Tensor:

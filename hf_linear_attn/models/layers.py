@@ -109,8 +109,18 @@ class SelfAttention(nn.Module):
     def _split(self, x: Tensor) -> Tensor:
         return x.unflatten(-1, (-1, self.head_dim))
 
-    def forward(self, x: Tensor, tokens: dict[str, Any], cache: CacheStep | None = None) -> Tensor:
-        """(batch, seq, hidden) -> (batch, seq, hidden); `tokens` are the mechanism's keywords."""
+    def forward(
+        self, x: Tensor, tokens: dict[str, Any], cache: CacheStep | None = None,
+        output_attentions: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+        """(batch, seq, hidden) -> (batch, seq, hidden), and the explicit weights or None.
+
+        Args:
+            x: float (batch, seq, hidden).
+            tokens: the mechanism's keywords.
+            cache: reads and fills the layer's cache, or None.
+            output_attentions: form the weights (batch, heads, seq, seq), of these tokens alone.
+        """
         q, k, v = (self._split(p(x)) for p in (self.q_proj, self.k_proj, self.v_proj))
         if self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q), self.k_norm(k)
@@ -119,7 +129,10 @@ class SelfAttention(nn.Module):
             out, _ = self.mechanism(q, k, v, causal=self.is_causal, **tokens)
         else:
             out = cache.attend(self.mechanism, self.layer_idx, q, k, v, tokens)
-        return self.o_proj(out.transpose(1, 2).flatten(2))
+        weights = None
+        if output_attentions:
+            weights = self.mechanism.weights(q, k, causal=self.is_causal, **tokens)
+        return self.o_proj(out.transpose(1, 2).flatten(2)), weights
 
 
 class LinearAttnBlock(GradientCheckpointingLayer):
@@ -135,12 +148,15 @@ class LinearAttnBlock(GradientCheckpointingLayer):
         self.pre_norm = config.norm_position == "pre"
 
     def forward(
-        self, hidden_states: Tensor, tokens: dict[str, Any], cache: CacheStep | None = None
-    ) -> Tensor:
-        """(batch, seq, hidden) -> (batch, seq, hidden); `tokens` are the mechanism's keywords."""
+        self, hidden_states: Tensor, tokens: dict[str, Any], cache: CacheStep | None = None,
+        output_attentions: bool = False,
+    ) -> Tensor:  # fmt: skip
+        """(batch, seq, hidden) -> (batch, seq, hidden); arguments as in `SelfAttention.forward`."""
         x = hidden_states
         if self.pre_norm:
-            x = x + self.dropout(self.self_attn(self.attention_norm(x), tokens, cache))
+            mixed, _ = self.self_attn(self.attention_norm(x), tokens, cache, output_attentions)
+            x = x + self.dropout(mixed)
             return x + self.dropout(self.mlp(self.mlp_norm(x)))
-        x = self.attention_norm(x + self.dropout(self.self_attn(x, tokens, cache)))
+        mixed, _ = self.self_attn(x, tokens, cache, output_attentions)
+        x = self.attention_norm(x + self.dropout(mixed))
         return self.mlp_norm(x + self.dropout(self.mlp(x)))

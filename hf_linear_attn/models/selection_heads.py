@@ -55,11 +55,11 @@ class LinearAttnForMultipleChoice(LinearAttnPreTrainedModel):
                 `LinearAttnModel.forward`.
             inputs_embeds: float (batch, choices, seq, hidden); or input_ids.
             labels: int (batch,), the right choice; −100 = no target.
-            **kwargs: output_hidden_states, return_dict.
+            **kwargs: output_hidden_states, output_attentions, return_dict.
 
         Returns:
-            loss (with labels), logits (batch, choices), hidden_states on request, whose first
-            dimension is batch · choices.
+            loss (with labels), logits (batch, choices), hidden_states and attentions on
+            request, whose first dimension is batch · choices.
 
         Raises:
             ValueError: packed documents, or what was given cannot be honoured.
@@ -89,7 +89,10 @@ class LinearAttnForMultipleChoice(LinearAttnPreTrainedModel):
             # Transformers' table of losses has none for this head.
             loss = nn.functional.cross_entropy(logits.float(), labels.long().to(logits.device))
         return MultipleChoiceModelOutput(
-            loss=loss, logits=logits, hidden_states=outputs.hidden_states
+            loss=loss,
+            logits=logits,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
         )
 
 
@@ -141,7 +144,7 @@ class LinearAttnForQuestionAnswering(LinearAttnPreTrainedModel):
             start_positions, end_positions: int (batch,), first and last token of the answer. One
                 at or past the end of the row (the text was cut) is no target, as everywhere in
                 Transformers.
-            **kwargs: output_hidden_states, return_dict.
+            **kwargs: output_hidden_states, output_attentions, return_dict.
 
         Returns:
             loss (with positions), start_logits and end_logits (batch, seq), hidden_states on
@@ -174,5 +177,9 @@ class LinearAttnForQuestionAnswering(LinearAttnPreTrainedModel):
                 start.float(), end.float(), start_positions.long(), end_positions.long()
             )
         return QuestionAnsweringModelOutput(
-            loss=loss, start_logits=start, end_logits=end, hidden_states=outputs.hidden_states
+            loss=loss,
+            start_logits=start,
+            end_logits=end,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
         )

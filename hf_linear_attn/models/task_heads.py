@@ -123,10 +123,10 @@ class LinearAttnForSequenceClassification(LinearAttnPreTrainedModel):
                 (batch, num_labels) numbers, or float (batch, num_labels) of 0 and 1 for several
                 classes at once. None there: chosen by Transformers' rule from num_labels and the
                 type of the first labels, and kept.
-            **kwargs: output_hidden_states, return_dict.
+            **kwargs: output_hidden_states, output_attentions, return_dict.
 
         Returns:
-            loss (with labels), logits (batch, num_labels), hidden_states on request.
+            loss (with labels), logits (batch, num_labels), hidden_states and attentions on request.
 
         Raises:
             ValueError: packed documents, or what was given cannot be honoured.
@@ -147,7 +147,10 @@ class LinearAttnForSequenceClassification(LinearAttnPreTrainedModel):
                 labels=targets, pooled_logits=logits.float(), config=self.config
             )
         return SequenceClassifierOutput(
-            loss=loss, logits=logits, hidden_states=outputs.hidden_states
+            loss=loss,
+            logits=logits,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
         )
 
 
@@ -188,10 +191,11 @@ class LinearAttnForTokenClassification(LinearAttnPreTrainedModel):
             labels: int (batch, seq), −100 = no target.
             num_items_in_batch: number of targets the summed loss is divided by (over accumulation
                 steps and processes); None = the targets of this call.
-            **kwargs: packing keywords, output_hidden_states, return_dict.
+            **kwargs: packing keywords, output_hidden_states, output_attentions, return_dict.
 
         Returns:
-            loss (with labels), logits (batch, seq, num_labels), hidden_states on request.
+            loss (with labels), logits (batch, seq, num_labels), hidden_states and attentions on
+            request.
 
         Raises:
             ValueError: what was given cannot be honoured.
@@ -207,4 +211,9 @@ class LinearAttnForTokenClassification(LinearAttnPreTrainedModel):
             loss = self.loss_function(
                 logits, labels.long(), self.config, num_items_in_batch=num_items_in_batch
             )
-        return TokenClassifierOutput(loss=loss, logits=logits, hidden_states=outputs.hidden_states)
+        return TokenClassifierOutput(
+            loss=loss,
+            logits=logits,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+        )

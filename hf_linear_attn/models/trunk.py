@@ -17,7 +17,7 @@ from hf_linear_attn.hf_internals import capture_outputs, deprecate_kwarg
 from hf_linear_attn.models.cache_step import CacheStep, fit_cache, seen_tokens
 from hf_linear_attn.models.configuration import LinearAttnConfig
 from hf_linear_attn.models.embeddings import Embeddings
-from hf_linear_attn.models.layers import LinearAttnBlock, build_norm
+from hf_linear_attn.models.layers import LinearAttnBlock, SelfAttention, build_norm
 from hf_linear_attn.models.token_layout import packed_segments, padding_mask, token_keywords
 
 logger = logging.get_logger(__name__)
@@ -36,7 +36,7 @@ class LinearAttnPreTrainedModel(PreTrainedModel):
     _supports_attention_backend = False
     # Learned frequencies are multiplied by positions: 16 bits are not enough for them.
     _keep_in_fp32_modules_strict = ["rotary"]  # noqa: RUF012
-    _can_record_outputs = {"hidden_states": LinearAttnBlock}  # noqa: RUF012
+    _can_record_outputs = {"hidden_states": LinearAttnBlock, "attentions": SelfAttention}  # noqa: RUF012
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
@@ -125,12 +125,15 @@ class LinearAttnModel(LinearAttnPreTrainedModel):
                 laid end to end; both alike.
             max_length_q, max_length_k: length of the longest document; follows from the
                 boundaries and is not needed.
-            **kwargs: output_hidden_states, return_dict.
+            **kwargs: output_hidden_states, return_dict, and output_attentions: explicit weights of
+                each layer (batch, heads, seq, seq), see `Attention.weights`. Quadratic; not with
+                tokens in the cache, of which no keys may be left.
 
         Raises:
             ValueError: what was given cannot be honoured.
             RuntimeError: the same in a graph; on a GPU a device-side assert.
         """
+        explicit = bool(kwargs.pop("output_attentions", False))
         _refuse_unknown(kwargs)
         x = self._embed(input_ids, inputs_embeds)
         shape = (x.shape[0], x.shape[1])
@@ -143,6 +146,11 @@ class LinearAttnModel(LinearAttnPreTrainedModel):
             mask, position_ids, segments, shape, x.device,
             first=None if seen is None else seen.next_position,
         )  # fmt: skip
+        if explicit and seen is not None:
+            raise ValueError(
+                "output_attentions=True, but the cache holds tokens already: their keys are summed "
+                "up in a state. Give all tokens in one call, in generate with use_cache=False."
+            )
         positions = tokens["query_positions"]
         assert positions is not None
         if input_ids is not None and seen is None and not torch.compiler.is_compiling():
@@ -150,8 +158,11 @@ class LinearAttnModel(LinearAttnPreTrainedModel):
         self._check(positions, mask, segments, token_type_ids)
         x = self.embeddings(x, positions, token_type_ids)
         step = None if cache is None else CacheStep(cache, mask, positions, shape[0])
+        if position_ids is None and seen is None:
+            # A mechanism that counts for itself knows that nothing is missing.
+            tokens["query_positions"] = None
         for layer in self.layers:
-            x = layer(x, tokens, cache=step)
+            x = layer(x, tokens, cache=step, output_attentions=explicit)
         return BaseModelOutputWithPast(last_hidden_state=self.norm(x), cache=cache)
 
     def padding_and_documents(
@@ -262,11 +273,7 @@ class LinearAttnModel(LinearAttnPreTrainedModel):
 
 def _refuse_unknown(kwargs: dict[str, Any]) -> None:
     """Refuse keywords that nothing would read."""
-    if kwargs.pop("output_attentions", None):
-        raise ValueError(
-            "output_attentions=True is not available: linear attention never forms the weights."
-        )
-    known = ["output_hidden_states", "return_dict"]
+    known = ["output_attentions", "output_hidden_states", "return_dict"]
     for name in kwargs:
         if name not in known:
             hint = did_you_mean(name, [*known, *LinearAttnModel.forward.__annotations__])

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from hf_linear_attn.backend import resolve_backend
+from hf_linear_attn.backend import require_backend
 from hf_linear_attn.ops.compaction import Compaction
 from hf_linear_attn.ops.masked_softmax import masked_softmax
 from hf_linear_attn.ops.operands import accumulation_dtype
@@ -89,7 +89,24 @@ def block_attention(
         ValueError: shapes or arguments that contradict each other.
     """
     _check(q, k, v, positions, causal, block_size, segments, state, weights)
-    resolve_backend(None, q.device.type)
+    settings = (causal, block_size, weights, aligned)
+    if torch.compiler.is_exporting():
+        if dropout:
+            raise ValueError("block attention is exported without dropout: call model.eval().")
+        from hf_linear_attn.ops.block_attention_op import block_attention_op
+
+        out, final = block_attention_op(q, k, v, positions, key_mask, segments, state, *settings)
+        return out, final if causal else None
+    return compute(q, k, v, positions, key_mask, segments, state, *settings, dropout)
+
+
+def compute(
+    q: Tensor, k: Tensor, v: Tensor, positions: Tensor, key_mask: Tensor | None,
+    segments: Tensor | None, state: Tensor | None, causal: bool, block_size: int,
+    weights: BlockWeights, aligned: bool, dropout: float = 0.0,
+) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+    """`block_attention` itself, its arguments checked."""
+    require_backend(q)
     with torch.autocast(q.device.type, enabled=False):
         order = None if key_mask is None else Compaction(key_mask)
         tokens = _prepare(q, k, v, positions, block_size, order, segments)
@@ -166,9 +183,9 @@ def _labels(tokens: _Tokens, missing: int) -> Tensor:
 
 def _chunks(x: Tensor, chunk: int, dim: int, fill: int = 0) -> Tensor:
     """Cut `dim` into (chunks, chunk), the last one filled up."""
-    missing = -x.shape[dim] % chunk
-    x = pad(x, (0, 0) * (x.ndim - 1 - dim) + (0, missing), value=fill)
-    return x.unflatten(dim, (x.shape[dim] // chunk, chunk))
+    count = (x.shape[dim] + chunk - 1) // chunk
+    x = pad(x, (0, 0) * (x.ndim - 1 - dim) + (0, count * chunk - x.shape[dim]), value=fill)
+    return x.unflatten(dim, (count, chunk))
 
 
 def _with_neighbours(

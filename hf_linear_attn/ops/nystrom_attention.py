@@ -11,7 +11,7 @@ softmax attention, and it is what such a row gets. Time O(n·m·d + m³), never 
 import torch
 from torch import Tensor
 
-from hf_linear_attn.backend import resolve_backend
+from hf_linear_attn.backend import require_backend
 from hf_linear_attn.ops.masked_softmax import masked_softmax
 from hf_linear_attn.ops.operands import accumulation_dtype
 
@@ -47,7 +47,7 @@ def nystrom_attention(
             "num_landmarks and pinv_iterations must be at least 1; got "
             f"{num_landmarks} and {pinv_iterations}."
         )
-    resolve_backend(None, q.device.type)
+    require_backend(q)
     with torch.autocast(q.device.type, enabled=False):
         dtype = accumulation_dtype(q, k, v)
         q, k, v = (x.to(dtype) for x in (q, k, v))

@@ -197,7 +197,7 @@ def test_b17_other_4_d_masks_are_refused(make_decoder):
         ({"labels": torch.zeros(2, 12).long(), "logits_to_keep": 1}, "logits of every position"),
         ({"atention_mask": torch.ones(2, 12)}, "Did you mean 'attention_mask'"),
         ({"sparse_prediction": True}, "unknown argument 'sparse_prediction'"),
-        ({"output_attentions": True}, "output_attentions"),
+        ({"output_atentions": True}, "output_attentions"),
         ({"attention_mask": torch.ones(2, 11)}, "attention_mask has shape"),
         ({"inputs_embeds": torch.ones(2, 12, 32)}, "exactly one"),
     ],

@@ -78,7 +78,7 @@ def test_outputs_in_every_form(variant, head, is_decoder):
     ("given", "message"),
     [
         ({"atention_mask": 1}, "Did you mean 'attention_mask'"),
-        ({"output_attentions": True}, "output_attentions"),
+        ({"output_atentions": True}, "output_attentions"),
         ({"use_cache": True}, "keeps no cache"),
         ({"cache": object()}, "keeps no cache"),
         ({"input_ids": None}, "exactly one"),

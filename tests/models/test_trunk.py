@@ -257,7 +257,7 @@ def test_an_empty_document_in_a_pack_changes_nothing(make_model):
         ({"position_ids": torch.zeros(2, 3).long()}, "position_ids has shape"),
         ({"position_ids": torch.arange(12)[None] - 1}, "position -1|start at 0 or above"),
         ({"token_type_ids": torch.ones(2, 12).long()}, "type_vocab_size=0"),
-        ({"output_attentions": True}, "output_attentions"),
+        ({"output_atentions": True}, "output_attentions"),
         ({"use_cache": True}, "no cache"),
         ({"atention_mask": torch.ones(2, 12)}, "Did you mean 'attention_mask'"),
         ({"labels": torch.zeros(2, 3).long()}, "labels have shape"),
