@@ -15,12 +15,9 @@ What differs from the authors' code, and why:
 There is no causal form: a landmark averages over later tokens too.
 """
 
-import torch
 from torch import Tensor, nn
 
 from hf_linear_attn.attention.base import Attention, Tokens
-from hf_linear_attn.ops.compaction import Compaction
-from hf_linear_attn.ops.document_rows import over_documents
 from hf_linear_attn.ops.nystrom_attention import nystrom_attention
 from hf_linear_attn.ops.operands import accumulation_dtype
 
@@ -72,14 +69,16 @@ class NystromAttention(Attention):
         """See `Attention.attend`."""
         if state is not None:
             raise ValueError("NystromAttention carries no state.")
-        return self._by_document(self._with_convolution, query, key, value, tokens), None
+        weight = None if self.conv is None else self.conv.weight
+        return self._mix(query, key, value, tokens, weight), None
 
     def pair_weights(self, query: Tensor, key: Tensor, tokens: Tokens) -> Tensor:
         """See `Attention.weights`: F Z B, without the convolution."""
-        units = self._units(query, key)
-        return self._by_document(self._mix, query, key, units, tokens)
+        return self._mix(query, key, self._units(query, key), tokens, None)
 
-    def _by_document(self, function, query, key, value, tokens: Tokens) -> Tensor:
+    def _mix(
+        self, query: Tensor, key: Tensor, value: Tensor, tokens: Tokens, conv_weight: Tensor | None
+    ) -> Tensor:
         if query.shape[2] != key.shape[2]:
             raise ValueError(
                 "NystromAttention is self-attention: landmarks are means over queries and keys of "
@@ -89,39 +88,12 @@ class NystromAttention(Attention):
             dtype = accumulation_dtype(query, key, value)
             query = self.rotary(query.to(dtype), tokens.query_positions)
             key = self.rotary(key.to(dtype), tokens.key_positions)
-        if tokens.key_segments is None:
-            out = function(query, key, value, tokens.key_mask)
-        else:
-            out = over_documents(function, query, key, value, tokens.key_mask, tokens.key_segments)
-        return out.to(value.dtype)
-
-    def _mix(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-        return nystrom_attention(
-            q, k, v, num_landmarks=self.num_landmarks, pinv_iterations=self.pinv_iterations,
-            key_mask=mask,
+        out = nystrom_attention(
+            query, key, value, num_landmarks=self.num_landmarks,
+            pinv_iterations=self.pinv_iterations, conv_weight=conv_weight,
+            key_mask=tokens.key_mask, segments=tokens.key_segments,
         )  # fmt: skip
-
-    def _with_convolution(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-        out = self._mix(q, k, v, mask)
-        return out if self.conv is None else out + self._convolve(v, mask, q.shape[1], out.dtype)
-
-    def _convolve(self, v: Tensor, mask: Tensor | None, heads: int, dtype: torch.dtype) -> Tensor:
-        """Each head's kernel over its real tokens, moved together: a pad is no neighbour."""
-        assert self.conv is not None
-        if heads != self.conv.groups:
-            raise ValueError(
-                f"num_attention_heads is {self.conv.groups}, but the query has {heads} heads."
-            )
-        v = v.to(dtype)
-        order = None if mask is None else Compaction(mask)
-        if order is not None:
-            v = order.pack(v, 2).masked_fill(~order.real[:, None, :, None], 0)
-        v = v.repeat_interleave(heads // v.shape[1], dim=1)
-        with torch.autocast(v.device.type, enabled=False):
-            out = nn.functional.conv2d(
-                v, self.conv.weight.to(dtype), padding=self.conv.padding, groups=heads
-            )
-        return out if order is None else order.unpack(out, 2)
+        return out.to(value.dtype)
 
 
 def _depthwise(size: int, heads: int | None) -> nn.Conv2d:

@@ -13,7 +13,7 @@ the block that is being filled, one slot a position: (B, G, w, D + Dv + 1) of ke
 1 + block index (0 = empty slot).
 """
 
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,6 +23,7 @@ from hf_linear_attn.backend import require_backend
 from hf_linear_attn.ops.compaction import Compaction
 from hf_linear_attn.ops.masked_softmax import masked_softmax
 from hf_linear_attn.ops.operands import accumulation_dtype
+from hf_linear_attn.ops.recomputed_op import recomputed_op
 
 BlockWeights = Literal["softmax", "relu"]
 
@@ -90,19 +91,17 @@ def block_attention(
     """
     _check(q, k, v, positions, causal, block_size, segments, state, weights)
     settings = (causal, block_size, weights, aligned)
-    if torch.compiler.is_exporting():
-        if dropout:
-            raise ValueError("block attention is exported without dropout: call model.eval().")
-        from hf_linear_attn.ops.block_attention_op import block_attention_op
-
-        out, final = block_attention_op(q, k, v, positions, key_mask, segments, state, *settings)
+    if torch.compiler.is_exporting() and dropout:
+        raise ValueError("block attention is exported without dropout: call model.eval() first.")
+    if torch.compiler.is_compiling() and not dropout:
+        out, final = _in_graph(q, k, v, state, positions, key_mask, segments, *settings)
         return out, final if causal else None
-    return compute(q, k, v, positions, key_mask, segments, state, *settings, dropout)
+    return _compute(q, k, v, state, positions, key_mask, segments, *settings, dropout)
 
 
-def compute(
-    q: Tensor, k: Tensor, v: Tensor, positions: Tensor, key_mask: Tensor | None,
-    segments: Tensor | None, state: Tensor | None, causal: bool, block_size: int,
+def _compute(
+    q: Tensor, k: Tensor, v: Tensor, state: Tensor | None, positions: Tensor,
+    key_mask: Tensor | None, segments: Tensor | None, causal: bool, block_size: int,
     weights: BlockWeights, aligned: bool, dropout: float = 0.0,
 ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
     """`block_attention` itself, its arguments checked."""
@@ -116,6 +115,29 @@ def compute(
             out = order.unpack(out, 2)
         final = _next_state(tokens, window, block_size) if causal else None
     return out, final
+
+
+def _compute_whole(*arguments: Any) -> tuple[Tensor, Tensor]:
+    """Output and state; an empty tensor where there is none."""
+    out, final = _compute(*arguments)
+    return out.contiguous(), out.new_empty(0) if final is None else final.contiguous()
+
+
+def _shapes(q, k, v, state, positions, key_mask, segments, causal, w, weights, aligned):
+    dtype, width = accumulation_dtype(q, k, v), k.shape[3] + v.shape[3] + 1
+    out = q.new_empty(*q.shape[:3], v.shape[3], dtype=dtype)
+    final = (*k.shape[:2], w, width) if causal else (0,)
+    return out, q.new_empty(final, dtype=dtype)
+
+
+_in_graph = recomputed_op(
+    "block_attention",
+    7,
+    "Tensor q, Tensor k, Tensor v, Tensor? state, Tensor positions, Tensor? key_mask, "
+    "Tensor? segments, bool causal, int block_size, str weights, bool aligned",
+    _compute_whole,
+    _shapes,
+)
 
 
 def _prepare(
@@ -146,8 +168,7 @@ def _attend(
 ) -> Tensor:  # fmt: skip
     H, N = tokens.q.shape[1:3]
     G = tokens.k.shape[1]
-    # A traced graph must not depend on how N compares with w.
-    short = not torch.compiler.is_compiling() and w >= N
+    short = w >= N
     chunk = N if short else w
     q, k, v = (_chunks(x, chunk, 2) for x in (tokens.q, tokens.k, tokens.v))
     q_label = _chunks(_labels(tokens, _NO_QUERY), chunk, 1, fill=_NO_QUERY)

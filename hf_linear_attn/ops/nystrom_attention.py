@@ -5,15 +5,22 @@
 
 Q̃, K̃ are means over m segments of a row's L real tokens: ⌊L/m⌋ tokens in the first segments, one
 more in the last L mod m. A row with L ≤ m is its own set of landmarks: F V is then the exact
-softmax attention, and it is what such a row gets. Time O(n·m·d + m³), never n × n.
+softmax attention, and it is what such a row gets. A depthwise convolution of the values may be
+added (eq. 16). Time O(n·m·d + m³), never n × n.
 """
+
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import conv2d
 
 from hf_linear_attn.backend import require_backend
+from hf_linear_attn.ops.compaction import Compaction
+from hf_linear_attn.ops.document_rows import over_documents
 from hf_linear_attn.ops.masked_softmax import masked_softmax
 from hf_linear_attn.ops.operands import accumulation_dtype
+from hf_linear_attn.ops.recomputed_op import recomputed_op
 
 
 def nystrom_attention(
@@ -23,7 +30,9 @@ def nystrom_attention(
     *,
     num_landmarks: int,
     pinv_iterations: int = 6,
+    conv_weight: Tensor | None = None,
     key_mask: Tensor | None = None,
+    segments: Tensor | None = None,
 ) -> Tensor:
     """Bidirectional self-attention over (batch, heads, seq, head_dim) tensors of any strides.
 
@@ -33,57 +42,115 @@ def nystrom_attention(
         v: (B, G, N, Dv) float.
         num_landmarks: m.
         pinv_iterations: steps of the pseudo-inverse; 6 in the paper.
+        conv_weight: (H, 1, taps, 1) float, a kernel of an odd number of taps for each head: the
+            values of the tokens around, so weighted, are added to the output.
         key_mask: bool (B, N), True = real token.
+        segments: int (B, N), the document of each token; documents are contiguous.
 
     Returns:
         (B, H, N, Dv) in the accumulation dtype (fp32, or fp64 for fp64 inputs); what stands at pads
         means nothing.
 
     Raises:
-        ValueError: num_landmarks or pinv_iterations below 1.
+        ValueError: sizes below 1, or a kernel for another number of heads.
     """
     if num_landmarks < 1 or pinv_iterations < 1:
         raise ValueError(
             "num_landmarks and pinv_iterations must be at least 1; got "
             f"{num_landmarks} and {pinv_iterations}."
         )
+    if conv_weight is not None and conv_weight.shape[0] != q.shape[1]:
+        raise ValueError(
+            f"num_attention_heads is {conv_weight.shape[0]}, but the query has {q.shape[1]} heads."
+        )
+    arguments = (q, k, v, conv_weight, key_mask, segments, num_landmarks, pinv_iterations)
+    if torch.compiler.is_compiling():
+        return _in_graph(*arguments)[0]
+    return _compute(*arguments)
+
+
+def _compute(
+    q: Tensor, k: Tensor, v: Tensor, conv_weight: Tensor | None, key_mask: Tensor | None,
+    segments: Tensor | None, m: int, iterations: int,
+) -> Tensor:  # fmt: skip
+    """`nystrom_attention` itself, its arguments checked."""
     require_backend(q)
+
+    def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+        return _one_document(q, k, v, conv_weight, mask, m, iterations)
+
     with torch.autocast(q.device.type, enabled=False):
         dtype = accumulation_dtype(q, k, v)
         q, k, v = (x.to(dtype) for x in (q, k, v))
-        if key_mask is not None:
-            # Fill, not multiply: whatever stands at a pad (even NaN) must not get through.
-            pads = ~key_mask[:, None, :, None]
-            q, k, v = (x.masked_fill(pads, 0) for x in (q, k, v))
-        k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], dim=1) for x in (k, v))
-        return _attend(q, k, v, num_landmarks, pinv_iterations, key_mask)
+        if segments is None:
+            return attend(q, k, v, key_mask)
+        return over_documents(attend, q, k, v, key_mask, segments)
+
+
+def _compute_whole(*arguments: Any) -> tuple[Tensor, Tensor]:
+    out = _compute(*arguments).contiguous()
+    return out, out.new_empty(0)
+
+
+def _shapes(q, k, v, conv_weight, key_mask, segments, m, iterations):
+    out = q.new_empty(*q.shape[:3], v.shape[3], dtype=accumulation_dtype(q, k, v))
+    return out, out.new_empty(0)
+
+
+_in_graph = recomputed_op(
+    "nystrom_attention",
+    6,
+    "Tensor q, Tensor k, Tensor v, Tensor? conv_weight, Tensor? key_mask, Tensor? segments, "
+    "int num_landmarks, int pinv_iterations",
+    _compute_whole,
+    _shapes,
+)
+
+
+def _one_document(
+    q: Tensor, k: Tensor, v: Tensor, conv_weight: Tensor | None, mask: Tensor | None, m: int,
+    iterations: int,
+) -> Tensor:  # fmt: skip
+    """Rows of one document each, in the accumulation dtype."""
+    if mask is not None:
+        # Fill, not multiply: whatever stands at a pad (even NaN) must not get through.
+        pads = ~mask[:, None, :, None]
+        q, k, v = (x.masked_fill(pads, 0) for x in (q, k, v))
+    k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], dim=1) for x in (k, v))
+    out = _attend(q, k, v, m, iterations, mask)
+    return out if conv_weight is None else out + _convolve(v, conv_weight.to(v.dtype), mask)
+
+
+def _convolve(v: Tensor, weight: Tensor, mask: Tensor | None) -> Tensor:
+    """Each head's kernel over its real tokens, moved together: a pad is no neighbour."""
+    order = None if mask is None else Compaction(mask)
+    v = v if order is None else order.pack(v, 2)
+    out = conv2d(v, weight, padding=(weight.shape[2] // 2, 0), groups=v.shape[1])
+    return out if order is None else order.unpack(out, 2)
 
 
 def _attend(
     q: Tensor, k: Tensor, v: Tensor, m: int, iterations: int, key_mask: Tensor | None
 ) -> Tensor:
     N = q.shape[2]
-    # A traced graph must not depend on how the length compares with m.
-    traced = torch.compiler.is_compiling()
-    m = m if traced else min(m, N)
+    m = min(m, N)
     real = q.new_ones(1, N, dtype=torch.bool) if key_mask is None else key_mask
     length = real.sum(1)
     averages = segment_averages(real, m).to(q.dtype)
     # Landmarks that a short row does not have are masked.
     there = torch.arange(m, device=q.device) < length[:, None]
+    columns = None if key_mask is None else there[:, None, None, :]
     q, k = (x * q.shape[-1] ** -0.25 for x in (q, k))
     landmark_q, landmark_k = (_mean(averages, x) for x in (q, k))
-    columns = None if key_mask is None and not traced else there[:, None, None, :]
     F = masked_softmax(q @ landmark_k.mT, columns)
-    exact = length <= m
-    if not traced and m >= N:
+    if m >= N:
         return F @ _mean(averages, v)
     A = masked_softmax(landmark_q @ landmark_k.mT, columns)
     B = masked_softmax(landmark_q @ k.mT, None if key_mask is None else key_mask[:, None, None, :])
     if columns is None:
         return F @ (pseudo_inverse(A, iterations) @ (B @ v))
-    exact = exact[:, None, None, None]
     # Rows that are exact need no inverse; theirs would be one of masked rows.
+    exact = (length <= m)[:, None, None, None]
     A = torch.where(exact, torch.eye(m, dtype=A.dtype, device=A.device), A)
     inner = pseudo_inverse(A, iterations) @ (B @ v)
     return F @ torch.where(exact, _mean(averages, v), inner)

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import hf_linear_attn as hla
+from hf_linear_attn.ops.nystrom_attention import _convolve
 from tests.conftest import TINY
 from tests.errors import relative_error
 from tests.models.task_models import HEADS, batch, build
@@ -32,7 +33,8 @@ def test_the_weights_are_those_of_the_layer(make_model, side):
     mechanism = layer.self_attn.mechanism
     if getattr(mechanism, "conv", None) is not None:
         v = values_of(layer, out.hidden_states[0])
-        mixed = mixed + mechanism._convolve(v, mask.bool(), 2, v.dtype)
+        v = v.repeat_interleave(2, dim=1)
+        mixed = mixed + _convolve(v * mask[:, None, :, None], mechanism.conv.weight, mask.bool())
     if getattr(mechanism, "norm", None) is not None:
         mixed = mechanism.norm(mixed)
     real = mask.bool()

@@ -8,7 +8,7 @@ import torch
 
 import hf_linear_attn as hla
 from hf_linear_attn.models.token_layout import packed_segments, padding_mask, token_keywords
-from tests.conftest import OWN, TINY, VARIANTS
+from tests.conftest import CAUSAL_VARIANTS, OWN, TINY, VARIANTS
 from tests.errors import relative_error
 
 KINDS = [*VARIANTS, "hybrid"]
@@ -87,6 +87,56 @@ def test_b46_layers_of_two_kinds():
 
 def test_b46_positions_tell_documents():
     check_compiled("cosformer", "positions", True)
+
+
+@pytest.mark.parametrize("kind", ["transnormer", "nystrom"])
+def test_b46_operators_with_gradients_computed_again(kind):
+    check_compiled(kind, "padded", True, sizes=((2, 65), (4, 130)))
+
+
+def test_b46_nystrom_by_documents():
+    check_compiled("nystrom", "packed", True, sizes=((2, 65), (4, 130)))
+
+
+def causal_model(kind):
+    config_class, model_class, own = CAUSAL_VARIANTS[kind]
+    torch.manual_seed(0)
+    return model_class(config_class(**{**TINY, **own, "max_position_embeddings": LIMIT})).eval()
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "hybrid",
+        *(pytest.param(k, marks=pytest.mark.slow) for k in CAUSAL_VARIANTS if k != "hybrid"),
+    ],
+)
+def test_b46_decoders_with_and_without_a_cache(kind):
+    model = causal_model(kind)
+    compiled = torch.compile(model, fullgraph=True, dynamic=True, backend="aot_eager")
+    for use_cache in (False, True):
+        for rows, length in ((2, 20), (3, 65)):
+            inputs = batch("padded", rows, length)
+            real = inputs["attention_mask"].bool()
+            with torch.no_grad():
+                found, expected = (f(**inputs, use_cache=use_cache) for f in (compiled, model))
+            assert relative_error(found.logits[real], expected.logits[real]) <= 1e-5
+
+
+@pytest.mark.parametrize("kind", ["transnormer", "hybrid"])
+def test_a_decoder_exported_once_for_all_lengths(kind):
+    model = causal_model(kind)
+    model.config.use_cache = False
+    tokens = {0: torch.export.Dim("batch"), 1: torch.export.Dim("seq", max=LIMIT)}
+    inputs = batch("padded", 2, 130)
+    program = torch.export.export(
+        model, (), inputs, dynamic_shapes=dict.fromkeys(inputs, tokens), strict=False
+    ).module()
+    for rows, length in ((1, 1), (2, 7), (3, 64), (2, 65), (1, LIMIT)):
+        inputs = batch("padded", rows, length)
+        real = inputs["attention_mask"].bool()
+        found, expected = (f(**inputs).logits[real] for f in (program, model))
+        assert relative_error(found, expected) <= 1e-5
 
 
 def test_b46_the_compiler_chooses_what_is_dynamic():
