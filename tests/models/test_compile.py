@@ -89,7 +89,7 @@ def test_b46_positions_tell_documents():
     check_compiled("cosformer", "positions", True)
 
 
-@pytest.mark.parametrize("kind", ["transnormer", "nystrom"])
+@pytest.mark.parametrize("kind", ["nystrom", pytest.param("transnormer", marks=pytest.mark.slow)])
 def test_b46_operators_with_gradients_computed_again(kind):
     check_compiled(kind, "padded", True, sizes=((2, 65), (4, 130)))
 

@@ -193,11 +193,11 @@ def test_the_commands_to_run_next_work(settings, capsys, monkeypatch):
     assert "Going on from run/checkpoint-6" in capsys.readouterr().out
     assert [e["step"] for e in history("run") if "loss" in e] == list(range(1, 13))
     MLM.main(proposed(out, "the same run with another attention"))
-    config = json.loads(Path("run-linear_transformer/config.json").read_text())
-    assert config["model_type"] == "linear_transformer"
+    config = json.loads(Path("run-transnormer/config.json").read_text())
+    assert config["model_type"] == "transnormer"
 
 
-@pytest.mark.parametrize("attention", ["linear_transformer", "softmax"])
+@pytest.mark.parametrize("attention", ["linear_transformer", "softmax", "transnormer", "nystrom"])
 def test_the_other_attentions_train(settings, attention):
     MLM.main([*settings, "--output_dir", "run", "--attention", attention])
     losses = [entry["eval_loss"] for entry in history("run") if "eval_loss" in entry]
