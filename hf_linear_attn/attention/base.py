@@ -11,7 +11,9 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from hf_linear_attn.attention.documents import check_documents, token_positions
+from hf_linear_attn.attention.documents import check_documents
+from hf_linear_attn.attention.positions import fill_positions
+from hf_linear_attn.attention.value_checks import any_wrong
 from hf_linear_attn.ops.operands import accumulation_dtype
 
 
@@ -180,7 +182,7 @@ class Attention(nn.Module):
                     f"{type(self).__name__} got a state but no query_positions: with a state the "
                     "positions continue where the earlier tokens ended, so they must be given."
                 )
-            query_positions, key_positions = _fill_positions(
+            query_positions, key_positions = fill_positions(
                 query, key, causal, key_mask, query_positions, key_positions,
                 query_segments, key_segments,
             )  # fmt: skip
@@ -190,6 +192,40 @@ class Attention(nn.Module):
         )  # fmt: skip
         self._check_tokens(tokens, query, key)
         return tokens
+
+    def _check_same_documents(self, tokens: Tokens) -> None:
+        """Refuse packed documents in anything but self-attention."""
+        queries, keys = tokens.query_segments, tokens.key_segments
+        if keys is None or queries is keys:
+            return
+        if queries is None or queries.shape != keys.shape:
+            raise ValueError(
+                f"{type(self).__name__} takes packed documents in self-attention only; got "
+                "queries and keys of different lengths."
+            )
+        message = "query_segments and key_segments differ; give one of them."
+        if self.check_inputs and any_wrong(queries != keys, message):
+            raise ValueError(message)
+
+    def _check_self_attention(self, query: Tensor, key: Tensor, tokens: Tokens) -> None:
+        """Refuse queries that are other tokens than the keys."""
+        name = type(self).__name__
+        if query.shape[2] != key.shape[2]:
+            raise ValueError(
+                f"{name} is self-attention: queries and keys are the same tokens; got "
+                f"{query.shape[2]} queries and {key.shape[2]} keys."
+            )
+        queries, keys = tokens.query_positions, tokens.key_positions
+        message = f"{name} is self-attention: got query_positions that are not key_positions."
+        if queries is not None and keys is not None and queries is not keys:  # noqa: SIM102
+            if self.check_inputs and any_wrong(queries != keys, message):
+                raise ValueError(message)
+        if tokens.key_mask is not None and tokens.query_mask is None:
+            raise ValueError(
+                f"{name} is self-attention: with a key_mask give positions once, not for queries "
+                "and keys; given twice they say that the queries are other tokens."
+            )
+        self._check_same_documents(tokens)
 
     def no_causal_form(self) -> str:
         """The sentence with which a causal use is refused."""
@@ -262,51 +298,3 @@ class Attention(nn.Module):
                 "query_segments and key_segments go together when queries and keys differ in "
                 "length; got only one of them."
             )
-
-
-def check_dropout(probability: float) -> None:
-    """Refuse a dropout that is no probability.
-
-    Raises:
-        ValueError: not in [0, 1).
-    """
-    if not 0 <= probability < 1:
-        raise ValueError(f"attention_probs_dropout_prob is {probability}; it must lie in [0, 1).")
-
-
-def _fill_positions(
-    query: Tensor,
-    key: Tensor,
-    causal: bool,
-    key_mask: Tensor | None,
-    query_positions: Tensor | None,
-    key_positions: Tensor | None,
-    query_segments: Tensor | None,
-    key_segments: Tensor | None,
-) -> tuple[Tensor, Tensor]:
-    """Positions of both sides: those given, or counted over real tokens."""
-    n, m = query.shape[2], key.shape[2]
-    if n == m:
-        given = query_positions if query_positions is not None else key_positions
-        if given is None:
-            given = _count(m, key_mask, key_segments, key.device)
-        return (
-            given if query_positions is None else query_positions,
-            given if key_positions is None else key_positions,
-        )
-    if key_positions is None:
-        key_positions = _count(m, key_mask, key_segments, key.device)
-    if query_positions is None:
-        if causal:
-            query_positions = key_positions[:, m - n :]
-        else:
-            query_positions = _count(n, None, query_segments, query.device)
-    return query_positions, key_positions
-
-
-def _count(
-    length: int, mask: Tensor | None, segments: Tensor | None, device: torch.device
-) -> Tensor:
-    if mask is None and segments is None:
-        return torch.arange(length, device=device)[None]
-    return token_positions(mask, segments)

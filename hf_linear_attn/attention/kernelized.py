@@ -14,7 +14,6 @@ import torch
 from torch import Tensor, nn
 
 from hf_linear_attn.attention.base import Attention, Tokens
-from hf_linear_attn.attention.value_checks import any_wrong
 from hf_linear_attn.ops.feature_maps import get_feature_map
 from hf_linear_attn.ops.linear_attention import linear_attention
 from hf_linear_attn.ops.normaliser import divide
@@ -76,8 +75,7 @@ class KernelizedAttention(Attention):
             raise ValueError("a state is carried by causal attention only; got causal=False.")
         if state is not None and tokens.key_segments is not None:
             raise ValueError("a state cannot be carried into packed documents; drop one of them.")
-        if tokens.key_segments is not None and tokens.query_segments is not tokens.key_segments:
-            self._check_same_documents(tokens)
+        self._check_same_documents(tokens)
         angles = self.angles(tokens, accumulation_dtype(query, key, value)) or (None, None)
         if self.rotary is not None:
             return self._attend_rotated(query, key, value, tokens, state, angles)
@@ -97,17 +95,6 @@ class KernelizedAttention(Attention):
             "chunk_size": self.chunk_size,
             "eps": self.attention_eps,
         }
-
-    def _check_same_documents(self, tokens: Tokens) -> None:
-        queries, keys = tokens.query_segments, tokens.key_segments
-        if queries is None or keys is None or queries.shape != keys.shape:
-            raise ValueError(
-                f"{type(self).__name__} takes packed documents in self-attention only; got "
-                "queries and keys of different lengths."
-            )
-        message = "query_segments and key_segments differ; give one of them."
-        if self.check_inputs and any_wrong(queries != keys, message):
-            raise ValueError(message)
 
     def _attend_rotated(
         self, query, key, value, tokens: Tokens, state: Tensor | None, angles

@@ -30,7 +30,8 @@ class NystromAttention(Attention):
         pinv_iterations: steps of the pseudo-inverse. More are not better where m < n: stopping
             early regularises.
         conv_kernel_size: odd number of tokens of the depthwise convolution beside the attention
-            (one kernel a head); None = no convolution.
+            (one kernel a head); None = no convolution, also in another model's `layer_attention`
+            unless its `attention_kwargs` set it. `NystromConfig` has 33.
         num_attention_heads: number of kernels; needed with a convolution.
         rotary, check_inputs: see `Attention`.
     """
@@ -79,11 +80,7 @@ class NystromAttention(Attention):
     def _mix(
         self, query: Tensor, key: Tensor, value: Tensor, tokens: Tokens, conv_weight: Tensor | None
     ) -> Tensor:
-        if query.shape[2] != key.shape[2]:
-            raise ValueError(
-                "NystromAttention is self-attention: landmarks are means over queries and keys of "
-                f"the same tokens; got {query.shape[2]} queries and {key.shape[2]} keys."
-            )
+        self._check_self_attention(query, key, tokens)
         if self.rotary is not None:
             dtype = accumulation_dtype(query, key, value)
             query = self.rotary(query.to(dtype), tokens.query_positions)

@@ -11,8 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hf_linear_attn.attention.base import Attention, Tokens, check_dropout
+from hf_linear_attn.attention.base import Attention, Tokens
 from hf_linear_attn.attention.documents import document_starts, fill_pads
+from hf_linear_attn.attention.dropout import check_dropout
 from hf_linear_attn.hf_internals import (
     eager_attention_forward,
     flash_attention_forward,

@@ -28,12 +28,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from hf_linear_attn.attention.base import Attention, Tokens, check_dropout
+from hf_linear_attn.attention.base import Attention, Tokens
 from hf_linear_attn.attention.documents import document_starts, fill_pads
+from hf_linear_attn.attention.dropout import check_dropout
 from hf_linear_attn.attention.kernelized import KernelizedAttention
 from hf_linear_attn.attention.norms import width_norm
 from hf_linear_attn.attention.value_checks import any_wrong
 from hf_linear_attn.ops.block_attention import BlockWeights, block_attention
+from hf_linear_attn.ops.block_window import next_position
 from hf_linear_attn.ops.operands import accumulation_dtype
 
 Version = Literal["t1", "t2"]
@@ -188,6 +190,8 @@ class TransNormerDiagAttention(Attention):
         positions = tokens.key_positions
         assert positions is not None
         self._check_self_attention(query, key, tokens)
+        if self.check_inputs and state is not None:
+            self._check_rising(positions, tokens.key_mask, state)
         if self.rotary is not None:
             dtype = accumulation_dtype(query, key, value)
             local = positions.remainder(self.block_size)
@@ -199,16 +203,8 @@ class TransNormerDiagAttention(Attention):
             aligned=tokens.counted and state is None and tokens.key_segments is None,
         )  # fmt: skip
 
-    def _check_self_attention(self, query: Tensor, key: Tensor, tokens: Tokens) -> None:
-        queries, keys = tokens.query_positions, tokens.key_positions
-        assert queries is not None
-        assert keys is not None
-        message = (
-            "TransNormerDiagAttention is self-attention: a block holds queries and keys of the "
-            "same tokens. Got two sides that differ in length or position."
-        )
-        if query.shape[2] != key.shape[2]:
-            raise ValueError(message)
-        compared = self.check_inputs and queries is not keys
-        if compared and any_wrong(queries != keys, message):
+    def _check_rising(self, positions: Tensor, mask: Tensor | None, state: Tensor) -> None:
+        taken = positions < next_position(state)[:, None]
+        message = "positions fall behind those in the state; a block holds one token a position."
+        if any_wrong(taken if mask is None else taken & mask, message):
             raise ValueError(message)

@@ -34,6 +34,7 @@ from hf_linear_attn.models.linear_transformer import (
 )
 from hf_linear_attn.models.nystrom import (
     NystromConfig,
+    NystromForCausalLM,
     NystromForMaskedLM,
     NystromForMultipleChoice,
     NystromForQuestionAnswering,
@@ -89,10 +90,8 @@ def register_auto_classes() -> None:
         AutoConfig.register(config.model_type, config, exist_ok=True)
         name = config.__name__.removesuffix("Config")
         for head, auto_class in AUTO_CLASSES.items():
-            model = globals().get(name + head)
-            # Nyström has no causal LM.
-            if model is not None:
-                auto_class.register(config, model, exist_ok=True)
+            model = globals()[name + head]
+            auto_class.register(config, model, exist_ok=True)
 
 
 __all__ = [
@@ -116,6 +115,7 @@ __all__ = [
     "LinearTransformerForTokenClassification",
     "LinearTransformerModel",
     "NystromConfig",
+    "NystromForCausalLM",
     "NystromForMaskedLM",
     "NystromForMultipleChoice",
     "NystromForQuestionAnswering",

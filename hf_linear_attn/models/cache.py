@@ -6,8 +6,9 @@ its own tokens, and knows of every row how many were real and which position com
 later call needs neither the mask nor the positions of the earlier ones.
 """
 
+import copy
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -35,7 +36,23 @@ class Seen(NamedTuple):
     """position of the next token: one above the last real one, 0 before any"""
 
 
-class StateLayer(CacheLayerMixin):
+def _copied(value: Any) -> Any:
+    """A value with tensors of its own; unlike `copy.deepcopy`, of tensors in a graph, too."""
+    if isinstance(value, Tensor):
+        return value.clone()
+    return Seen(*map(_copied, value)) if isinstance(value, Seen) else copy.deepcopy(value)
+
+
+class _Copied:
+    """A layer that can be copied while gradients flow through what it keeps."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        made = memo[id(self)] = copy.copy(self)
+        made.__dict__ = {name: _copied(value) for name, value in self.__dict__.items()}
+        return made
+
+
+class StateLayer(_Copied, CacheLayerMixin):
     """The recurrent state of one layer: fp32 (batch, kv_heads, features, value_dim[ + 1]).
 
     A new state replaces the old one and never overwrites it: a copy of the cache and a gradient
@@ -137,7 +154,7 @@ class WindowLayer(StateLayer):
     kept = "the current block"
 
 
-class KeysLayer(DynamicLayer):
+class KeysLayer(_Copied, DynamicLayer):
     """Transformers' growing keys and values, with the positions that belong to them.
 
     Keys are kept before any rotation. `positions` is int64 (batch, tokens), −1 at pads.

@@ -6,8 +6,15 @@ import torch
 from torch import Tensor
 from transformers import Cache, DynamicCache, EncoderDecoderCache
 
-from hf_linear_attn.hf_internals import CacheLayerMixin, DynamicLayer
-from hf_linear_attn.models.cache import LAYER_CLASSES, KeysLayer, Seen, StateLayer
+from hf_linear_attn.attention.value_checks import any_wrong
+from hf_linear_attn.hf_internals import DynamicLayer
+from hf_linear_attn.models.cache import (
+    LAYER_CLASSES,
+    KeysLayer,
+    Seen,
+    StateLayer,
+    WindowLayer,
+)
 from hf_linear_attn.models.configuration import LinearAttnConfig
 
 
@@ -49,11 +56,10 @@ def fit_cache(cache: Any, config: LinearAttnConfig, batch: int, device: torch.de
 
 
 def _check_contents(cache: Cache, batch: int) -> None:
-    lengths = {layer.get_seq_length() for layer in cast(list[CacheLayerMixin], cache.layers)}
-    if len(lengths) > 1:
+    if getattr(cache, "call_is_open", False):
         raise ValueError(
-            f"the layers of the cache hold different numbers of tokens ({sorted(lengths)}): a call "
-            "broke off inside the model. Begin with a new cache, or a copy from before that call."
+            "a call with this cache broke off inside the model: some of its layers have taken up "
+            "tokens. Begin with a new cache, or a copy from before that call."
         )
     seen = seen_tokens(cache)
     if seen is not None and seen.real_tokens.shape[0] != batch:
@@ -85,7 +91,16 @@ class CacheStep:
     def __init__(self, cache: Cache, mask: Tensor | None, positions: Tensor, batch: int):
         self.cache, self.positions = cache, positions
         self.length = positions.shape[1]
-        self.seen = _count_on(seen_tokens(cache), mask, positions.expand(batch, -1))
+        before = seen_tokens(cache)
+        if before is not None and any(isinstance(layer, WindowLayer) for layer in cache.layers):
+            _check_rising(positions, mask, before)
+        self.seen = _count_on(before, mask, positions.expand(batch, -1))
+        # Until `close`: layers that have the new tokens stand beside others that do not.
+        cast(Any, cache).call_is_open = True
+
+    def close(self) -> None:
+        """Every layer has taken up the new tokens."""
+        cast(Any, self.cache).call_is_open = False
 
     def attend(
         self, mechanism: Any, layer_idx: int, q: Tensor, k: Tensor, v: Tensor,
@@ -114,6 +129,18 @@ class CacheStep:
             key_positions=layer.positions.clamp_min(0),
         )  # fmt: skip
         return out
+
+
+def _check_rising(positions: Tensor, mask: Tensor | None, before: Seen) -> None:
+    """Refuse positions that are taken already, for a block holds one token a position."""
+    taken = positions < before.next_position[:, None]
+    message = "positions fall behind those in the cache"
+    if any_wrong(taken if mask is None else taken & mask, message):
+        raise ValueError(
+            f"position_ids begin at {positions[:, 0].tolist()}, but the tokens in the cache have "
+            f"positions up to {(before.next_position - 1).tolist()}: blocks need positions that "
+            "rise. Leave position_ids out to have them counted on."
+        )
 
 
 def _count_on(before: Seen | None, mask: Tensor | None, positions: Tensor) -> Seen:

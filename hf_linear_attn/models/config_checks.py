@@ -1,12 +1,13 @@
 """What the fields of a config may hold; every refusal names the field and what is accepted."""
 
 import dataclasses
+import inspect
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from transformers.activations import ACT2FN
 
-from hf_linear_attn.attention.registry import build_attention, get_attention
+from hf_linear_attn.attention.registry import build_attention, check_fields, get_attention
 from hf_linear_attn.attention.suggestions import did_you_mean
 from hf_linear_attn.hf_internals import type_validator
 
@@ -128,6 +129,24 @@ def _check_positions(config: "LinearAttnConfig") -> None:
         )
 
 
+def _check_mechanism_types(name: str, fields: dict[str, Any]) -> None:
+    """Types of `attention_kwargs`, as the constructor of the mechanism states them."""
+    if "num_attention_heads" in fields:
+        raise ValueError(
+            f"attention_kwargs[{name!r}] sets num_attention_heads, which is the model's; leave it "
+            "out."
+        )
+    for field, parameter in inspect.signature(get_attention(name)).parameters.items():
+        wanted = parameter.annotation
+        if field not in fields or wanted is inspect.Parameter.empty:
+            continue
+        wanted = wanted | int if wanted is float else wanted
+        try:
+            type_validator(field, fields[field], wanted)
+        except TypeError as error:
+            raise ValueError(f"attention_kwargs[{name!r}]: {error}") from None
+
+
 def _check_attention(config: "LinearAttnConfig") -> None:
     names = config.attention_names
     if names and not all(names):
@@ -152,6 +171,9 @@ def _check_attention(config: "LinearAttnConfig") -> None:
                     else f"no layer uses it (layers: {', '.join(sorted(mechanisms))})."
                 )
             )
+    for name, fields in (config.attention_kwargs or {}).items():
+        check_fields(name, fields)
+        _check_mechanism_types(name, fields)
     for name in mechanisms:
         mechanism = build_attention(name, config.attention_settings(name), config=config)
         if config.is_decoder and not mechanism.supports_causal:

@@ -64,7 +64,8 @@ class LinearAttnConfig(PreTrainedConfig):
             for encoders, no for decoders.
         logit_scale: factor on the logits, or None.
         hidden_dropout_prob: dropout after embeddings, attention and MLP.
-        attention_probs_dropout_prob: dropout on attention weights; softmax layers only.
+        attention_probs_dropout_prob: dropout on attention weights; layers with a softmax or with
+            block attention only.
         pooling: real token that sequence classification and multiple choice read: "first", "last"
             or the "mean" of all; None = "first" for encoders, "last" for decoders.
         classifier_dropout: dropout in the heads of classification and multiple choice; None =

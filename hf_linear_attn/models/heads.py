@@ -3,11 +3,13 @@
 from typing import Any
 
 from torch import Tensor, nn
-from transformers import Cache, GenerationMixin
+from transformers import Cache
 from transformers.modeling_outputs import CausalLMOutputWithPast, MaskedLMOutput
 
+from hf_linear_attn.attention.value_checks import any_wrong
 from hf_linear_attn.hf_internals import can_return_tuple, deprecate_kwarg, slice_logits_to_keep
 from hf_linear_attn.models.configuration import LinearAttnConfig
+from hf_linear_attn.models.generation import CheckedGenerationMixin
 from hf_linear_attn.models.layers import activation, build_norm
 from hf_linear_attn.models.token_layout import predictable
 from hf_linear_attn.models.trunk import LinearAttnModel, LinearAttnPreTrainedModel
@@ -121,7 +123,7 @@ class LinearAttnForMaskedLM(LinearAttnPreTrainedModel):
         )
 
 
-class LinearAttnForCausalLM(LinearAttnPreTrainedModel, GenerationMixin):
+class LinearAttnForCausalLM(LinearAttnPreTrainedModel, CheckedGenerationMixin):
     """The trunk as a decoder with a language-model head; `generate` works.
 
     Args:
@@ -173,11 +175,12 @@ class LinearAttnForCausalLM(LinearAttnPreTrainedModel, GenerationMixin):
             input_ids, attention_mask, position_ids, token_type_ids, inputs_embeds, cache,
                 use_cache: see `LinearAttnModel.forward`.
             labels: int (batch, seq), −100 = no target; usually input_ids, they are shifted here. A
-                token that no real token of its document precedes is no target.
+                token right behind a pad or behind another document is no target.
             logits_to_keep: compute logits for the last so many positions, or for the positions a
                 tensor names; 0 = all. Not with labels.
             num_items_in_batch: number of targets the summed loss is divided by (over accumulation
-                steps and processes); None = the targets of this call.
+                steps and processes); None = the targets of this call. With it labels must not hold
+                tokens that are no target.
             **kwargs: packing keywords, output_hidden_states, output_attentions, return_dict.
 
         Returns:
@@ -192,10 +195,13 @@ class LinearAttnForCausalLM(LinearAttnPreTrainedModel, GenerationMixin):
             if not isinstance(logits_to_keep, int) or logits_to_keep:
                 raise ValueError("labels need the logits of every position: leave logits_to_keep.")
             packing = {k: kwargs.get(k) for k in ("seq_idx", "cu_seq_lens_q", "cu_seq_lens_k")}
+            counted = labels
             labels = self._targets(
                 labels, inputs, attention_mask=attention_mask, position_ids=position_ids,
                 cache=cache, **packing,
             )  # fmt: skip
+            if num_items_in_batch is not None:
+                _check_counted(counted, labels)
         outputs = self.model(
             input_ids=input_ids,
             attention_mask=attention_mask,
@@ -229,6 +235,18 @@ class LinearAttnForCausalLM(LinearAttnPreTrainedModel, GenerationMixin):
             )
         shape = (labels.shape[0], labels.shape[1])
         return predictable(labels, *self.model.padding_and_documents(shape, **layout))
+
+
+def _check_counted(given: Tensor, kept: Tensor) -> None:
+    """Refuse targets that whoever counted num_items_in_batch took for such, and that are none."""
+    lost = (given != kept)[:, 1:]
+    if any_wrong(lost, "labels hold tokens behind a pad or another document"):
+        raise ValueError(
+            f"labels hold {int(lost.sum())} tokens right behind a pad or behind another document: "
+            "nothing precedes them that could predict them, but num_items_in_batch counts them. "
+            "Set the labels of the first real token of every row and document to -100, as "
+            "hf_linear_attn.training.collators.CausalLMCollator does, or pad on the right."
+        )
 
 
 def lm_logits(model: LinearAttnForMaskedLM | LinearAttnForCausalLM, x: Tensor) -> Tensor:

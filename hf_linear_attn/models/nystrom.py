@@ -1,7 +1,9 @@
 """Nyströmformer models: config and named classes. The mechanism is `NystromAttention`."""
 
+from transformers.utils import logging
+
 from hf_linear_attn.models.configuration import LinearAttnConfig
-from hf_linear_attn.models.heads import LinearAttnForMaskedLM
+from hf_linear_attn.models.heads import LinearAttnForCausalLM, LinearAttnForMaskedLM
 from hf_linear_attn.models.selection_heads import (
     LinearAttnForMultipleChoice,
     LinearAttnForQuestionAnswering,
@@ -11,6 +13,8 @@ from hf_linear_attn.models.task_heads import (
     LinearAttnForTokenClassification,
 )
 from hf_linear_attn.models.trunk import LinearAttnModel
+
+logger = logging.get_logger(__name__)
 
 
 class NystromConfig(LinearAttnConfig):
@@ -29,6 +33,17 @@ class NystromConfig(LinearAttnConfig):
     num_landmarks: int = 64
     pinv_iterations: int = 6
     conv_kernel_size: int | None = 33
+
+    def check(self) -> None:
+        """See `LinearAttnConfig.check`."""
+        super().check()
+        if self.max_position_embeddings <= self.num_landmarks:
+            logger.warning_once(
+                f"num_landmarks ({self.num_landmarks}) is not below max_position_embeddings "
+                f"({self.max_position_embeddings}): inputs of no more tokens than landmarks are "
+                "computed by exact softmax attention, so nothing is approximated and nothing is "
+                "linear. Set num_landmarks lower to change that."
+            )
 
 
 class NystromModel(LinearAttnModel):
@@ -63,5 +78,14 @@ class NystromForQuestionAnswering(LinearAttnForQuestionAnswering):
 
 class NystromForMultipleChoice(LinearAttnForMultipleChoice):
     """Nyström encoder with a score for each choice."""
+
+    config_class = NystromConfig
+
+
+class NystromForCausalLM(LinearAttnForCausalLM):
+    """Raises when it is built, with the reason: there is no causal Nyström attention.
+
+    So that `AutoModelForCausalLM` says why.
+    """
 
     config_class = NystromConfig

@@ -237,7 +237,7 @@ def token_keywords(
 
 
 def predictable(labels: Tensor, mask: Tensor | None, segments: Tensor | None) -> Tensor:
-    """Labels of a causal LM without the targets that no real token of their document precedes.
+    """Labels of a causal LM without the targets behind a pad or a token of another document.
 
     Args:
         labels: int (batch, length), −100 = no target.

@@ -5,6 +5,8 @@ The mechanisms are `TransNormerDiagAttention` and `TransNormerNormAttention`.
 
 from typing import ClassVar, Literal
 
+from transformers.utils import logging
+
 from hf_linear_attn.models.configuration import LinearAttnConfig
 from hf_linear_attn.models.heads import LinearAttnForCausalLM, LinearAttnForMaskedLM
 from hf_linear_attn.models.selection_heads import (
@@ -17,12 +19,15 @@ from hf_linear_attn.models.task_heads import (
 )
 from hf_linear_attn.models.trunk import LinearAttnModel
 
+logger = logging.get_logger(__name__)
+
 
 class TransNormerConfig(LinearAttnConfig):
     """Config of TransNormer models; the trunk's fields are those of `LinearAttnConfig`.
 
-    Defaults are the paper's trunk: RMS norms without weights, GLU of 8/3 the width, LRPE, block
-    attention in the first half of the layers and NormAttention in the second.
+    Defaults are the paper's trunk: RMS norms without weights, GLU of 2048 (8/3 of the width 768:
+    set it with the width), LRPE, block attention in the first half of the layers and NormAttention
+    in the second.
 
     Args:
         transnormer_version: "t2" (softmax in blocks, φ = 1 + elu) or "t1" (ReLU in blocks and a
@@ -65,11 +70,21 @@ class TransNormerConfig(LinearAttnConfig):
                 f"num_local_layers is {local}; it must lie between 0 and num_hidden_layers "
                 f"({layers})."
             )
+        if isinstance(self.block_size, int) and self.block_size < 1:
+            raise ValueError(f"block_size must be at least 1; got {self.block_size}.")
         super().check()
         if local is not None and self.attention_names != self.default_layers():
             raise ValueError(
                 f"num_local_layers ({local}) and layer_attention ({self.layer_attention}) "
                 "contradict each other; give one of them."
+            )
+        blocks = "transnormer_diag" in self.attention_names
+        if blocks and self.max_position_embeddings <= self.block_size:
+            logger.warning_once(
+                f"block_size ({self.block_size}) is not below max_position_embeddings "
+                f"({self.max_position_embeddings}): inputs of no more tokens are one block, so "
+                "attention in blocks is attention to all tokens. Set block_size lower to change "
+                "that."
             )
 
 

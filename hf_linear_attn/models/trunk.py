@@ -163,6 +163,8 @@ class LinearAttnModel(LinearAttnPreTrainedModel):
             tokens["query_positions"] = None
         for layer in self.layers:
             x = layer(x, tokens, cache=step, output_attentions=explicit)
+        if step is not None:
+            step.close()
         return BaseModelOutputWithPast(last_hidden_state=self.norm(x), cache=cache)
 
     def padding_and_documents(
@@ -236,7 +238,9 @@ class LinearAttnModel(LinearAttnPreTrainedModel):
                 "a cache holds one document a row and cannot take packed documents; leave out "
                 "cache and use_cache, or seq_idx, cu_seq_lens_q and restarts of position_ids."
             )
-        if use_cache is None and segments is None and not self.training:
+        # A cache cannot leave an exported graph.
+        exporting = torch.compiler.is_exporting()
+        if use_cache is None and segments is None and not self.training and not exporting:
             wanted = wanted or self.config.use_cache
         return DynamicCache(config=self.config) if wanted and cache is None else cache
 
@@ -264,6 +268,12 @@ class LinearAttnModel(LinearAttnPreTrainedModel):
         token_type_ids: Tensor | None,
     ) -> None:  # fmt: skip
         """Looks at values; once a forward pass, for all layers."""
+        negative = positions < 0
+        if any_wrong(negative if mask is None else negative & mask, "a position is negative"):
+            raise ValueError(
+                f"position {int(positions.min())} is negative; positions of real tokens count "
+                "from 0. Leave position_ids out to have them counted."
+            )
         self.embeddings.check(positions, mask, token_type_ids)
         # Layers of one name are alike, so one of each is asked.
         for index in {name: i for i, name in enumerate(self.config.attention_names)}.values():

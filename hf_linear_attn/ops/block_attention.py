@@ -13,41 +13,24 @@ the block that is being filled, one slot a position: (B, G, w, D + Dv + 1) of ke
 1 + block index (0 = empty slot).
 """
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
 from hf_linear_attn.backend import require_backend
+from hf_linear_attn.ops.block_window import BlockTokens, next_state, window_block
 from hf_linear_attn.ops.compaction import Compaction
 from hf_linear_attn.ops.masked_softmax import masked_softmax
 from hf_linear_attn.ops.operands import accumulation_dtype
 from hf_linear_attn.ops.recomputed_op import recomputed_op
+from hf_linear_attn.ops.self_attention_inputs import check_self_attention
 
 BlockWeights = Literal["softmax", "relu"]
 
 # Labels of tokens that are not there; they match nothing.
 _NO_QUERY, _NO_KEY = -2, -1
-
-
-class _Tokens(NamedTuple):
-    """Queries, keys and values, real tokens first, in the accumulation dtype."""
-
-    q: Tensor
-    """(B, H, N, D)"""
-    k: Tensor
-    """(B, G, N, D)"""
-    v: Tensor
-    """(B, G, N, Dv)"""
-    block: Tensor
-    """int (B or 1, N), ⌊p/w⌋"""
-    slot: Tensor
-    """int (B or 1, N), p mod w"""
-    label: Tensor
-    """int (B or 1, N), equal where block and document are"""
-    real: Tensor | None
-    """bool (B, N)"""
 
 
 def block_attention(
@@ -89,6 +72,7 @@ def block_attention(
     Raises:
         ValueError: shapes or arguments that contradict each other.
     """
+    check_self_attention(q, k, v, key_mask, segments)
     _check(q, k, v, positions, causal, block_size, segments, state, weights)
     settings = (causal, block_size, weights, aligned)
     if torch.compiler.is_exporting() and dropout:
@@ -113,7 +97,7 @@ def _compute(
         out = _attend(tokens, window, block_size, causal, weights, aligned, dropout)
         if order is not None:
             out = order.unpack(out, 2)
-        final = _next_state(tokens, window, block_size) if causal else None
+        final = next_state(tokens, window, block_size) if causal else None
     return out, final
 
 
@@ -143,7 +127,7 @@ _in_graph = recomputed_op(
 def _prepare(
     q: Tensor, k: Tensor, v: Tensor, positions: Tensor, w: int, order: Compaction | None,
     segments: Tensor | None,
-) -> _Tokens:  # fmt: skip
+) -> BlockTokens:  # fmt: skip
     dtype = accumulation_dtype(q, k, v)
     q, k, v = (x.to(dtype) for x in (q, k, v))
     real = None
@@ -159,11 +143,11 @@ def _prepare(
     if segments is not None:
         changes = (block[:, 1:] != block[:, :-1]) | (segments[:, 1:] != segments[:, :-1])
         label = pad(changes.long().cumsum(1), (1, 0))
-    return _Tokens(q, k, v, block, positions - block * w, label, real)
+    return BlockTokens(q, k, v, block, positions - block * w, label, real)
 
 
 def _attend(
-    tokens: _Tokens, window: Tensor | None, w: int, causal: bool, weights: BlockWeights,
+    tokens: BlockTokens, window: Tensor | None, w: int, causal: bool, weights: BlockWeights,
     alone: bool, dropout: float,
 ) -> Tensor:  # fmt: skip
     H, N = tokens.q.shape[1:3]
@@ -196,7 +180,7 @@ def _weigh(scores: Tensor, allowed: Tensor, weights: BlockWeights) -> Tensor:
     return masked_softmax(scores, allowed)
 
 
-def _labels(tokens: _Tokens, missing: int) -> Tensor:
+def _labels(tokens: BlockTokens, missing: int) -> Tensor:
     if tokens.real is None:
         return tokens.label
     return torch.where(tokens.real, tokens.label, missing)
@@ -205,12 +189,15 @@ def _labels(tokens: _Tokens, missing: int) -> Tensor:
 def _chunks(x: Tensor, chunk: int, dim: int, fill: int = 0) -> Tensor:
     """Cut `dim` into (chunks, chunk), the last one filled up."""
     count = (x.shape[dim] + chunk - 1) // chunk
-    x = pad(x, (0, 0) * (x.ndim - 1 - dim) + (0, count * chunk - x.shape[dim]), value=fill)
+    # Contiguous before: padding by nothing keeps strides that a graph would not expect.
+    x = pad(
+        x.contiguous(), (0, 0) * (x.ndim - 1 - dim) + (0, count * chunk - x.shape[dim]), value=fill
+    )
     return x.unflatten(dim, (count, chunk))
 
 
 def _with_neighbours(
-    k: Tensor, v: Tensor, label: Tensor, tokens: _Tokens, window: Tensor | None, short: bool,
+    k: Tensor, v: Tensor, label: Tensor, tokens: BlockTokens, window: Tensor | None, short: bool,
     causal: bool,
 ) -> tuple[Tensor, Tensor, Tensor, tuple[int, int]]:  # fmt: skip
     """Keys of each chunk with those before it (and behind it): the window, other chunks.
@@ -223,7 +210,7 @@ def _with_neighbours(
         first = k.new_zeros(B, G, chunk, D + v.shape[-1])
         first_label = label.new_full((label.shape[0], chunk), _NO_KEY)
     else:
-        first, first_label = window[..., :-1], _window_block(window)
+        first, first_label = window[..., :-1], window_block(window)
         label = label.expand(B, -1, -1)
     own, first, first_label = torch.cat((k, v), -1), first[:, :, None], first_label[:, None]
     if short:
@@ -240,50 +227,9 @@ def _with_neighbours(
     return k, v, torch.cat(labels, 2), (before, behind)
 
 
-def _window_block(window: Tensor) -> Tensor:
-    """Block of every slot of a state, int (B, w); −1 = empty."""
-    return window[:, 0, :, -1].detach().round().long() - 1
-
-
-def _next_state(tokens: _Tokens, window: Tensor | None, w: int) -> Tensor:
-    """The block that the last real token of each row stands in."""
-    B, G, N, _ = tokens.k.shape
-    device = tokens.k.device
-    count = torch.full((1, 1), N, device=device)
-    if tokens.real is not None:
-        count = tokens.real.sum(1, keepdim=True)
-    index = (count - w + torch.arange(w, device=device)).expand(B, w)
-    there, index = index >= 0, index.clamp_min(0)
-    block, slot, label = (
-        x.expand(B, N).gather(1, index) for x in (tokens.block, tokens.slot, tokens.label)
-    )
-    rows = torch.cat((tokens.k, tokens.v), -1)
-    rows = rows.gather(2, index[:, None, :, None].expand(B, G, w, rows.shape[-1]))
-    current = torch.where(there[:, -1:], block[:, -1:], -1)
-    keep = there & (label == label[:, -1:])
-    if window is not None:
-        held = _window_block(window)
-        current = torch.where(there[:, -1:], current, held.amax(1, keepdim=True))
-        keep = torch.cat(((held == current) & (held >= 0), keep), 1)
-        slot = torch.cat((torch.arange(w, device=device).expand(B, w), slot), 1)
-        rows = torch.cat((window[..., :-1], rows), 2)
-    marks = (current + 1).to(rows.dtype)[:, None, :, None].expand(*rows.shape[:-1], 1)
-    rows = torch.cat((rows, marks), -1)
-    # What does not stay is written to a slot that is cut off.
-    slot = torch.where(keep, slot, w)[:, None, :, None].expand(rows.shape)
-    final = rows.new_zeros(B, G, w + 1, rows.shape[-1]).scatter(2, slot, rows)
-    return final[:, :, :w]
-
-
 def _check(q, k, v, positions, causal, block_size, segments, state, weights) -> None:
     """Refuse what cannot be computed as asked."""
-    (B, H, N, D), (Bk, G, M, Dk) = q.shape, k.shape
-    if (Bk, M, Dk) != (B, N, D) or k.shape[:3] != v.shape[:3] or G == 0 or H % G:
-        raise ValueError(
-            "q (batch, heads, N, D), k (batch, kv_heads, N, D) and v (batch, kv_heads, N, Dv) must "
-            "agree and kv_heads divide heads: a block holds queries and keys of the same tokens; "
-            f"got {tuple(q.shape)}, {tuple(k.shape)}, {tuple(v.shape)}."
-        )
+    (B, _, N, D), G = q.shape, k.shape[1]
     if block_size < 1:
         raise ValueError(f"block_size is {block_size}; it must be at least 1.")
     if weights not in ("softmax", "relu"):

@@ -21,6 +21,7 @@ from hf_linear_attn.ops.document_rows import over_documents
 from hf_linear_attn.ops.masked_softmax import masked_softmax
 from hf_linear_attn.ops.operands import accumulation_dtype
 from hf_linear_attn.ops.recomputed_op import recomputed_op
+from hf_linear_attn.ops.self_attention_inputs import check_self_attention
 
 
 def nystrom_attention(
@@ -52,8 +53,10 @@ def nystrom_attention(
         means nothing.
 
     Raises:
-        ValueError: sizes below 1, or a kernel for another number of heads.
+        ValueError: shapes that do not fit together, sizes below 1, or a kernel for another number
+            of heads.
     """
+    check_self_attention(q, k, v, key_mask, segments)
     if num_landmarks < 1 or pinv_iterations < 1:
         raise ValueError(
             "num_landmarks and pinv_iterations must be at least 1; got "

@@ -189,3 +189,34 @@ def test_what_it_cannot_do_is_refused():
         NystromAttention(conv_kernel_size=3, num_attention_heads=8)(q, k, v, causal=False)
     with pytest.raises(ValueError, match="carries no state"):
         NystromAttention()(q, k, v, causal=False, state=torch.zeros(1))
+
+
+def test_under_autocast_nothing_is_rounded_inside():
+    tensors = qkv(40, torch.float32)
+    layer = NystromAttention(num_landmarks=8, conv_kernel_size=5, num_attention_heads=4)
+    plain, _ = layer(*tensors, causal=False)
+    with torch.autocast("cpu", torch.bfloat16):
+        found, _ = layer(*tensors, causal=False)
+    assert found.dtype == torch.float32
+    assert relative_error(found, plain) <= 1e-6
+
+
+def test_a_fully_padded_row_puts_no_nan_into_the_backward_pass():
+    mask = left_aligned((0, 40, 3))
+    tensors = qkv(40, torch.float32, batch=3)
+    with torch.autograd.detect_anomaly(check_nan=True):
+        out, _ = NystromAttention(num_landmarks=8)(*tensors, causal=False, key_mask=mask)
+        out.sum().backward()
+    assert all(torch.isfinite(x.grad).all() for x in tensors)
+
+
+def test_the_op_refuses_what_does_not_fit_together():
+    q, k, v = qkv(8)
+    attend = ops.nystrom_attention
+    for wrong in ((q[0], k, v), (q, k[:, :, :4], v[:, :, :4]), (q[:, :3], k, v), (q.int(), k, v)):
+        with pytest.raises(ValueError, match=r"q, k, v must be float|must agree"):
+            attend(*wrong, num_landmarks=2)
+    with pytest.raises(ValueError, match="key_mask must be bool"):
+        attend(q, k, v, num_landmarks=2, key_mask=torch.ones(2, 8))
+    with pytest.raises(ValueError, match="segments must have shape"):
+        attend(q, k, v, num_landmarks=2, segments=torch.zeros(1, 8))

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 from hf_linear_attn.attention.rotary import LRPE, RotaryEmbedding
 from hf_linear_attn.attention.transnormer import (
@@ -198,11 +199,11 @@ def test_wrong_words_and_sizes_are_refused():
     _, state = TransNormerDiagAttention(block_size=4)(q, k, v, causal=True)
     with pytest.raises(ValueError, match="state must have shape"):
         TransNormerDiagAttention(block_size=8)(
-            q, k, v, causal=True, state=state, query_positions=torch.arange(8)[None]
+            q, k, v, causal=True, state=state, query_positions=torch.arange(8, 16)[None]
         )
     with pytest.raises(ValueError, match="without segments"):
         TransNormerDiagAttention(block_size=4)(
-            q, k, v, causal=True, state=state, query_positions=torch.arange(8)[None],
+            q, k, v, causal=True, state=state, query_positions=torch.arange(8, 16)[None],
             query_segments=torch.zeros(2, 8, dtype=torch.long),
         )  # fmt: skip
 
@@ -211,3 +212,49 @@ def test_layernorm_as_the_norm():
     q, k, v = qkv(6)
     out, _ = TransNormerNormAttention(xnorm="layernorm")(q, k, v, causal=False)
     assert out.mean((1, 3)).abs().max() <= 1e-12
+
+
+def test_a_state_is_not_written_over_by_positions_behind_it():
+    layer = TransNormerDiagAttention(block_size=4)
+    _, state = layer(*qkv(6), causal=True)
+    for position in (2, 5):
+        with pytest.raises(ValueError, match="fall behind those in the state"):
+            layer(
+                *qkv(1), causal=True, state=state, query_positions=torch.tensor([[position]])
+            )  # fmt: skip
+    layer(*qkv(1), causal=True, state=state, query_positions=torch.tensor([[6]]))
+
+
+def test_dropout_acts_on_the_weights_in_training_alone():
+    tensors = qkv(64, torch.float32, batch=16)
+    plain, _ = TransNormerDiagAttention(block_size=16)(*tensors, causal=False)
+    layer = TransNormerDiagAttention(block_size=16, attention_probs_dropout_prob=0.5)
+    assert torch.equal(layer.eval()(*tensors, causal=False)[0], plain)
+    layer.train()
+    draws = torch.stack([layer(*tensors, causal=False)[0] for _ in range(200)])
+    assert relative_error(draws[0], plain) > 0.3
+    # What is kept is scaled up: the mean is the output without dropout.
+    assert relative_error(draws.mean(0), plain) < 0.1
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_under_autocast_nothing_is_rounded_inside(mechanism, version):
+    tensors = qkv(40, torch.float32)
+    layer = build(mechanism, version)
+    plain, _ = layer(*tensors, causal=False)
+    with torch.autocast("cpu", torch.bfloat16):
+        found, _ = layer(*tensors, causal=False)
+    assert found.dtype == torch.float32
+    assert relative_error(found, plain) <= 1e-6
+
+
+def test_blocks_that_are_chunks_cost_a_third():
+    """Default positions are known to make whole blocks: no chunk looks at its neighbours."""
+    tensors = [x.detach() for x in qkv(256, torch.float32)]
+    layer = TransNormerDiagAttention(block_size=16)
+    work = []
+    for positions in (None, torch.arange(256)[None]):
+        with FlopCounterMode(display=False) as counter:
+            layer(*tensors, causal=False, query_positions=positions)
+        work.append(counter.get_total_flops())
+    assert work[0] * 3 == work[1]

@@ -1,5 +1,7 @@
 """A model and a cache together: masks and positions of later calls, when there is a cache."""
 
+import copy
+
 import pytest
 import torch
 from transformers import DynamicCache, EncoderDecoderCache
@@ -205,7 +207,7 @@ def test_a_cache_left_behind_by_a_failed_call_is_refused(make_decoder):
     with pytest.raises(RuntimeError, match="out of memory"):
         model(input_ids=tokens(2, 2), cache=cache)
     hook.remove()
-    with pytest.raises(ValueError, match=r"different numbers of tokens \(\[4, 6\]\)"):
+    with pytest.raises(ValueError, match="broke off inside the model"):
         model(input_ids=tokens(2, 2), cache=cache)
 
 
@@ -214,3 +216,49 @@ def test_an_encoder_has_no_cache(make_model):
         with pytest.raises(ValueError, match="an encoder and has no cache"):
             make_model()(input_ids=tokens(2, 4), **keywords)
     assert make_model().model(input_ids=tokens(2, 4)).cache is None
+
+
+@pytest.mark.parametrize("kind", ["learned", "rope", "lrpe", "none"])
+def test_negative_positions_are_refused_everywhere(make_decoder, kind):
+    """A cache marks pads by them."""
+    model = make_decoder(position_embedding_type=kind)
+    with pytest.raises(ValueError, match="position -3 is negative"):
+        model(input_ids=tokens(1, 12), position_ids=torch.arange(12)[None] - 3)
+
+
+def test_blocks_refuse_positions_behind_those_in_the_cache():
+    config = hla.TransNormerConfig(**TINY, block_size=4)
+    model = hla.TransNormerForCausalLM(config).eval()
+    cache = model(input_ids=tokens(2, 6)).cache
+    with pytest.raises(ValueError, match=r"positions up to \[5, 5\]: blocks need positions that"):
+        model(input_ids=tokens(2, 1), cache=cache, position_ids=torch.tensor([[2]]))
+    model(input_ids=tokens(2, 1), cache=cache, position_ids=torch.tensor([[9]]))
+
+
+def test_a_call_that_broke_off_behind_the_last_layer_s_attention_is_seen(make_decoder):
+    model = make_decoder()
+
+    def break_off(module, args):
+        raise RuntimeError("out of memory")
+
+    with torch.no_grad():
+        cache = model(input_ids=tokens(1, 6)).cache
+        hook = model.model.layers[-1].mlp.register_forward_pre_hook(break_off)
+        with pytest.raises(RuntimeError, match="out of memory"):
+            model(input_ids=tokens(1, 2), cache=cache)
+        hook.remove()
+        with pytest.raises(ValueError, match="broke off inside the model"):
+            model(input_ids=tokens(1, 2), cache=cache)
+
+
+def test_a_cache_is_copied_while_gradients_flow_through_it(make_decoder):
+    """Both copies lead back to the first piece."""
+    model = make_decoder()
+    embeds = model.get_input_embeddings()(tokens(1, 6)).detach().requires_grad_()
+    cache = model(inputs_embeds=embeds, use_cache=True).cache
+    ids, grads = tokens(1, 3), []
+    for taken in (copy.deepcopy(cache), cache):
+        loss = model(input_ids=ids, cache=taken).logits.square().sum()
+        grads.append(torch.autograd.grad(loss, embeds, retain_graph=True)[0])
+    assert grads[0].abs().max() > 0
+    assert relative_error(grads[0], grads[1]) <= 1e-6

@@ -87,6 +87,22 @@ def test_the_loss_does_not_depend_on_padding(make_decoder, side):
     assert found.item() == pytest.approx(model(input_ids=ids, labels=ids).loss.item(), rel=1e-5)
 
 
+def test_targets_that_a_trainer_counts_in_vain_are_refused(make_decoder):
+    """Its count of targets, by which the loss is divided, sees the labels alone."""
+    model = make_decoder()
+    wide, mask = pad(tokens(), 4, "left")
+    labels = wide.masked_fill(mask == 0, -100)
+    inputs = {"input_ids": wide, "attention_mask": mask}
+    counted = (labels[:, 1:] != -100).sum()
+    with pytest.raises(ValueError, match="2 tokens right behind a pad or behind another document"):
+        model(**inputs, labels=labels, num_items_in_batch=counted)
+    wanted = model(**inputs, labels=labels).loss
+    labels[:, 4] = -100
+    counted = (labels[:, 1:] != -100).sum()
+    found = model(**inputs, labels=labels, num_items_in_batch=counted).loss
+    assert found.item() == pytest.approx(wanted.item(), rel=1e-6)
+
+
 @pytest.mark.parametrize("steps", [1, 2, 4])
 def test_b39_accumulation_equals_one_batch(make_decoder, steps):
     ids, labels = batch_of_targets()

@@ -126,7 +126,6 @@ def test_b46_decoders_with_and_without_a_cache(kind):
 @pytest.mark.parametrize("kind", ["transnormer", "hybrid"])
 def test_a_decoder_exported_once_for_all_lengths(kind):
     model = causal_model(kind)
-    model.config.use_cache = False
     tokens = {0: torch.export.Dim("batch"), 1: torch.export.Dim("seq", max=LIMIT)}
     inputs = batch("padded", 2, 130)
     program = torch.export.export(
@@ -291,3 +290,19 @@ def test_a_graph_refuses_types_no_table_holds():
     compiled(**inputs, token_type_ids=torch.ones_like(inputs["input_ids"]))
     with pytest.raises(RuntimeError, match="outside type_vocab_size"):
         compiled(**inputs, token_type_ids=torch.full_like(inputs["input_ids"], -1))
+
+
+def test_b46_blocks_with_dropout_are_traced_in_parts():
+    """Lengths that are a multiple of the block, and ones that are not."""
+    model = build("transnormer", attention_probs_dropout_prob=0.1).train()
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    compiled = torch.compile(model, fullgraph=True, dynamic=True, backend="aot_eager")
+    for length in (7, 8):
+        inputs = batch("plain", 2, length)
+        found, expected = [], []
+        for function, into in ((compiled, found), (model, expected)):
+            torch.manual_seed(3)
+            into.append(function(**inputs).last_hidden_state)
+        assert relative_error(found[0], expected[0]) <= 1e-5

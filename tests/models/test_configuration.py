@@ -1,7 +1,10 @@
 """Configs: a mistake is one clear error, before anything is built."""
 
+import logging
+
 import pytest
 import torch
+import transformers
 from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM
 
 import hf_linear_attn as hla
@@ -203,3 +206,59 @@ def test_an_unknown_field_raises_however_it_comes(make_config, variant, tmp_path
 def test_the_base_config_needs_a_mechanism():
     with pytest.raises(ValueError, match="use the config of a variant"):
         hla.LinearAttnConfig(**TINY)
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "message"),
+    [
+        ("nystrom", {"num_landmarks": 2.5}, "num_landmarks"),
+        ("nystrom", {"num_landmarks": "4"}, "num_landmarks"),
+        ("nystrom", {"pinv_iterations": 2.5}, "pinv_iterations"),
+        ("nystrom", {"conv_kernel_size": 3.0}, "conv_kernel_size"),
+        ("nystrom", {"num_attention_heads": 7, "conv_kernel_size": 5}, "num_attention_heads"),
+        ("transnormer_diag", {"block_size": 4.5}, "block_size"),
+        ("transnormer_norm", {"chunk_size": 2.5}, "chunk_size"),
+        ("transnormer_norm", {"chunk_sise": 2}, "Did you mean 'chunk_size'"),
+    ],
+)
+def test_attention_kwargs_are_checked_like_fields(name, fields, message):
+    with pytest.raises(ValueError, match=message):
+        hla.LinearTransformerConfig(
+            **TINY, layer_attention=["linear_transformer", name], attention_kwargs={name: fields}
+        )
+
+
+def test_attention_kwargs_take_whole_numbers_for_floats():
+    config = hla.CosformerConfig(
+        **TINY, layer_attention=["cosformer", "transnormer_norm"],
+        attention_kwargs={"transnormer_norm": {"attention_eps": 1}},
+    )  # fmt: skip
+    assert config.attention_settings("transnormer_norm")["attention_eps"] == 1
+
+
+@pytest.mark.parametrize(
+    ("config_class", "fields", "word"),
+    [
+        (hla.NystromConfig, {"num_landmarks": 32}, "num_landmarks"),
+        (hla.TransNormerConfig, {"block_size": 32}, "block_size"),
+    ],
+)
+def test_b45_a_config_in_which_nothing_is_linear_says_so(config_class, fields, word, caplog):
+    transformers_logger = logging.getLogger("transformers")
+    transformers_logger.addHandler(caplog.handler)
+    try:
+        config_class(**TINY, **fields)
+        assert f"{word} (32) is not below max_position_embeddings (32)" in caplog.text
+        caplog.clear()
+        config_class(**TINY, **dict.fromkeys(fields, 31))
+        assert caplog.text == ""
+    finally:
+        transformers_logger.removeHandler(caplog.handler)
+
+
+def test_b16_a_causal_nystrom_model_is_refused_with_the_reason():
+    from hf_linear_attn.models import NystromForCausalLM
+
+    for build in (NystromForCausalLM, transformers.AutoModelForCausalLM.from_config):
+        with pytest.raises(ValueError, match="no causal form: landmarks are means over all tokens"):
+            build(hla.NystromConfig(**TINY))

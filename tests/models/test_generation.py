@@ -89,6 +89,27 @@ def test_going_on_from_a_returned_cache(make_decoder, masked):
     assert torch.equal(found, wanted)
 
 
+@pytest.mark.parametrize("prompt", [8, 5])
+def test_a_prompt_that_ends_before_the_cache_is_refused(make_decoder, prompt):
+    """Transformers would feed it a second time."""
+    model = make_decoder()
+    ids = torch.randint(3, 100, (1, 8))
+    with torch.no_grad():
+        cache = model(input_ids=ids).cache
+        embeds = model.get_input_embeddings()(ids[:, :prompt])
+    for given in ({"inputs": ids[:, :prompt]}, {"inputs_embeds": embeds}):
+        with pytest.raises(ValueError, match=f"the cache holds 8 tokens, inp.* {prompt}: to go on"):
+            model.generate(**given, **NEW, cache=copy.deepcopy(cache))
+    assert cache.get_seq_length() == 8
+
+
+def test_embeddings_are_not_fed_in_chunks(make_decoder):
+    model = make_decoder()
+    embeds = torch.randn(1, 8, 32)
+    with pytest.raises(ValueError, match="prefill_chunk_size cuts input_ids"):
+        model.generate(inputs_embeds=embeds, prefill_chunk_size=3, **NEW)
+
+
 def test_b23_one_prefix_many_suffixes(make_decoder):
     model = make_decoder()
     prefix = torch.randint(3, 100, (1, 8))
