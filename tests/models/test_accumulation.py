@@ -4,6 +4,7 @@ import pytest
 import torch
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
+from tests.conftest import VARIANTS
 from tests.models.task_models import HEADS, IS_DECODER, batch, build
 
 ROWS = 8
@@ -28,8 +29,8 @@ def norm_of_gradient(model):
     return torch.cat([p.grad.flatten() for p in model.parameters()]).norm().item()
 
 
-def trained_model(head, is_decoder):
-    return build("cosformer", head, is_decoder=is_decoder, hidden_dropout_prob=0.0)
+def trained_model(head, is_decoder, variant="cosformer"):
+    return build(variant, head, is_decoder=is_decoder, hidden_dropout_prob=0.0)
 
 
 def make_trainer(folder, model, rows, **settings):
@@ -67,6 +68,20 @@ def test_b39_accumulation_gives_the_loss_and_gradient_of_one_batch(
     wanted = [loss.item(), norm_of_gradient(model)]
     model.zero_grad()
     found = train_one_step(tmp_path, model, rows, ROWS // steps, steps)
+    assert found == pytest.approx(wanted, rel=1e-5)
+
+
+@pytest.mark.parametrize("is_decoder", IS_DECODER)
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("variant", [v for v in VARIANTS if v != "cosformer"])
+def test_b39_accumulation_is_the_same_for_every_mechanism(tmp_path, variant, head, is_decoder):
+    rows, whole = data(head)
+    model = trained_model(head, is_decoder, variant)
+    loss = model(**whole).loss
+    loss.backward()
+    wanted = [loss.item(), norm_of_gradient(model)]
+    model.zero_grad()
+    found = train_one_step(tmp_path, model, rows, ROWS // 4, 4)
     assert found == pytest.approx(wanted, rel=1e-5)
 
 
