@@ -292,6 +292,7 @@ def test_a_graph_refuses_types_no_table_holds():
         compiled(**inputs, token_type_ids=torch.full_like(inputs["input_ids"], -1))
 
 
+@pytest.mark.slow
 def test_b46_blocks_with_dropout_are_traced_in_parts():
     """Lengths that are a multiple of the block, and ones that are not."""
     model = build("transnormer", attention_probs_dropout_prob=0.1).train()

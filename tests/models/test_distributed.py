@@ -22,11 +22,13 @@ rank = int(os.environ["RANK"])
 distributed.init_process_group("gloo", init_method="file://" + sys.argv[1], rank=rank, world_size=2)
 """
 # Who leaves first closes connections in which the other may still be reading.
+# Everything is said and done then; the threads of gloo now and then abort the end of a process.
 PARTING = """
 end = distributed.FileStore(sys.argv[1] + "_end", 2)
 end.set(str(rank), "done")
 end.wait(["0", "1"])
-distributed.destroy_process_group()
+sys.stdout.flush()
+os._exit(0)
 """
 SYNCHRONISED = """
 from torch.nn.parallel import DistributedDataParallel

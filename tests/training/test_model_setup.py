@@ -200,12 +200,15 @@ def test_a_tokenizer_larger_than_the_saved_models_vocabulary_is_refused(saved):
 
 
 def test_other_attentions_are_proposed_only_where_they_take_the_same_fields():
-    assert attentions_for(ModelArguments(model=SMALL)) == ["linear_transformer", "softmax"]
+    assert attentions_for(ModelArguments(model=SMALL)) == [
+        "transnormer", "nystrom", "linear_transformer", "softmax",
+    ]  # fmt: skip
     assert attentions_for(ModelArguments(model={**SMALL, "cos_horizon": 32})) == []
     with_dropout = ModelArguments(
         attention="softmax", model={**SMALL, "attention_probs_dropout_prob": 0.1}
     )
-    assert attentions_for(with_dropout) == []
+    # Its blocks have weights to drop.
+    assert attentions_for(with_dropout) == ["transnormer"]
 
 
 @pytest.mark.parametrize(
