@@ -53,9 +53,10 @@ class NystromAttention(Attention):
         check_inputs: bool = True,
     ):
         super().__init__(rotary=rotary, check_inputs=check_inputs)
-        if num_landmarks < 1 or pinv_iterations < 1:
+        sizes = (num_landmarks, pinv_iterations)
+        if not all(isinstance(size, int) and size >= 1 for size in sizes):
             raise ValueError(
-                "num_landmarks and pinv_iterations must be at least 1; got "
+                "num_landmarks and pinv_iterations must be whole numbers from 1 on; got "
                 f"{num_landmarks} and {pinv_iterations}."
             )
         self.num_landmarks, self.pinv_iterations = num_landmarks, pinv_iterations

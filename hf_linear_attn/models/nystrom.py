@@ -1,5 +1,7 @@
 """Nyströmformer models: config and named classes. The mechanism is `NystromAttention`."""
 
+from typing import Self
+
 from transformers.utils import logging
 
 from hf_linear_attn.models.configuration import LinearAttnConfig
@@ -34,9 +36,8 @@ class NystromConfig(LinearAttnConfig):
     pinv_iterations: int = 6
     conv_kernel_size: int | None = 33
 
-    def check(self) -> None:
-        """See `LinearAttnConfig.check`."""
-        super().check()
+    def settle(self, *, is_decoder: bool | None = None) -> Self:
+        """See `LinearAttnConfig.settle`; warns of a model in which nothing is linear."""
         if self.max_position_embeddings <= self.num_landmarks:
             logger.warning_once(
                 f"num_landmarks ({self.num_landmarks}) is not below max_position_embeddings "
@@ -44,6 +45,7 @@ class NystromConfig(LinearAttnConfig):
                 "computed by exact softmax attention, so nothing is approximated and nothing is "
                 "linear. Set num_landmarks lower to change that."
             )
+        return super().settle(is_decoder=is_decoder)
 
 
 class NystromModel(LinearAttnModel):

@@ -3,7 +3,7 @@
 The mechanisms are `TransNormerDiagAttention` and `TransNormerNormAttention`.
 """
 
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
 from transformers.utils import logging
 
@@ -78,6 +78,9 @@ class TransNormerConfig(LinearAttnConfig):
                 f"num_local_layers ({local}) and layer_attention ({self.layer_attention}) "
                 "contradict each other; give one of them."
             )
+
+    def settle(self, *, is_decoder: bool | None = None) -> Self:
+        """See `LinearAttnConfig.settle`; warns of blocks that hold every input whole."""
         blocks = "transnormer_diag" in self.attention_names
         if blocks and self.max_position_embeddings <= self.block_size:
             logger.warning_once(
@@ -86,6 +89,7 @@ class TransNormerConfig(LinearAttnConfig):
                 "attention in blocks is attention to all tokens. Set block_size lower to change "
                 "that."
             )
+        return super().settle(is_decoder=is_decoder)
 
 
 class TransNormerModel(LinearAttnModel):

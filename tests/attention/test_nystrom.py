@@ -175,8 +175,9 @@ def test_many_short_documents_cost_no_more_than_one_long_one(monkeypatch):
 
 
 def test_what_it_cannot_do_is_refused():
-    with pytest.raises(ValueError, match="num_landmarks"):
-        NystromAttention(num_landmarks=0)
+    for count in (0, 2.5):
+        with pytest.raises(ValueError, match="num_landmarks"):
+            NystromAttention(num_landmarks=count)
     for size in (4, 0, -1):
         with pytest.raises(ValueError, match="odd number"):
             NystromAttention(conv_kernel_size=size, num_attention_heads=4)

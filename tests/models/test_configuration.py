@@ -247,10 +247,12 @@ def test_b45_a_config_in_which_nothing_is_linear_says_so(config_class, fields, w
     transformers_logger = logging.getLogger("transformers")
     transformers_logger.addHandler(caplog.handler)
     try:
-        config_class(**TINY, **fields)
+        config_class(**TINY, **fields).settle()
         assert f"{word} (32) is not below max_position_embeddings (32)" in caplog.text
         caplog.clear()
-        config_class(**TINY, **dict.fromkeys(fields, 31))
+        config_class(**TINY, **dict.fromkeys(fields, 31)).settle()
+        # A config that only stands there to be compared says nothing.
+        config_class(**TINY, **dict.fromkeys(fields, 33))
         assert caplog.text == ""
     finally:
         transformers_logger.removeHandler(caplog.handler)
