@@ -1,11 +1,13 @@
 """What the model card says about a masked-LM run, gathered from its arguments and results."""
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
 from transformers import PreTrainedModel
 
 from hf_linear_attn.integrations.model_card import CardFacts
+from hf_linear_attn.models.configuration import LinearAttnConfig
 from hf_linear_attn.training.arguments import DataArguments, MaskingArguments
 from hf_linear_attn.training.masked_lm_arguments import MaskedLMArguments
 from hf_linear_attn.training.report import RunResults, result_rows
@@ -87,7 +89,10 @@ def data_source(args: DataArguments) -> str:
 
 def _model_facts(model: PreTrainedModel) -> dict[str, str]:
     config = model.config.to_dict()
-    return {name: _shown(config[name]) for name in _CONFIG_FACTS if config.get(name) is not None}
+    trunk = {field.name for field in dataclasses.fields(LinearAttnConfig)}
+    own = [f.name for f in dataclasses.fields(model.config) if f.name not in trunk]
+    names = [*_CONFIG_FACTS, *own]
+    return {name: _shown(config[name]) for name in names if config.get(name) is not None}
 
 
 def _hyper_parameters(args: MaskedLMArguments) -> dict[str, Any]:

@@ -75,6 +75,8 @@ def test_a_run_leaves_everything_behind_and_says_the_truth(settings, capsys):
     assert ModelCard(card).data.pipeline_tag == "fill-mask"
     assert f"{last['eval_loss']:.4f}" in card
     assert "Text files: text.txt." in card
+    # The fields of the mechanism itself.
+    assert "| feature_map | relu |" in card
     assert str(Path.cwd()) not in card
 
 
