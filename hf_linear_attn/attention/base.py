@@ -169,7 +169,9 @@ class Attention(nn.Module):
         self._check_shapes(query, key, value, causal)
         alike = query.shape[2] == key.shape[2]
         # With positions of their own the queries are other tokens: the keys' pads say nothing.
-        crossed = query_positions is not None and key_positions is not None
+        crossed = query_positions is not key_positions and None not in (
+            query_positions, key_positions,
+        )  # fmt: skip
         query_mask = key_mask if alike and not crossed else None
         if key_segments is None and alike:
             key_segments = query_segments

@@ -36,11 +36,13 @@ class Seen(NamedTuple):
     """position of the next token: one above the last real one, 0 before any"""
 
 
-def _copied(value: Any) -> Any:
+def _copied(value: Any, memo: dict[int, Any]) -> Any:
     """A value with tensors of its own; unlike `copy.deepcopy`, of tensors in a graph, too."""
     if isinstance(value, Tensor):
         return value.clone()
-    return Seen(*map(_copied, value)) if isinstance(value, Seen) else copy.deepcopy(value)
+    if isinstance(value, Seen):
+        return Seen(*(_copied(x, memo) for x in value))
+    return copy.deepcopy(value, memo)
 
 
 class _Copied:
@@ -48,7 +50,7 @@ class _Copied:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         made = memo[id(self)] = copy.copy(self)
-        made.__dict__ = {name: _copied(value) for name, value in self.__dict__.items()}
+        made.__dict__ = {name: _copied(value, memo) for name, value in self.__dict__.items()}
         return made
 
 

@@ -7,7 +7,7 @@ from torch import Tensor
 from transformers import Cache, DynamicCache, EncoderDecoderCache
 
 from hf_linear_attn.attention.value_checks import any_wrong
-from hf_linear_attn.hf_internals import DynamicLayer
+from hf_linear_attn.hf_internals import CacheLayerMixin, DynamicLayer
 from hf_linear_attn.models.cache import (
     LAYER_CLASSES,
     KeysLayer,
@@ -56,9 +56,15 @@ def fit_cache(cache: Any, config: LinearAttnConfig, batch: int, device: torch.de
 
 
 def _check_contents(cache: Cache, batch: int) -> None:
-    if getattr(cache, "call_is_open", False):
+    lengths = {layer.get_seq_length() for layer in cast(list[CacheLayerMixin], cache.layers)}
+    if len(lengths) > 1:
         raise ValueError(
-            "a call with this cache broke off inside the model: some of its layers have taken up "
+            f"the layers of the cache hold different numbers of tokens ({sorted(lengths)}): "
+            "something broke off between them. Begin with a new cache, or an earlier copy."
+        )
+    if getattr(cache, "call_is_open", False) and any(lengths):
+        raise ValueError(
+            "a call with this cache broke off inside the model, after layers had taken up its "
             "tokens. Begin with a new cache, or a copy from before that call."
         )
     seen = seen_tokens(cache)
@@ -95,8 +101,10 @@ class CacheStep:
         if before is not None and any(isinstance(layer, WindowLayer) for layer in cache.layers):
             _check_rising(positions, mask, before)
         self.seen = _count_on(before, mask, positions.expand(batch, -1))
+
+    def _open(self) -> None:
         # Until `close`: layers that have the new tokens stand beside others that do not.
-        cast(Any, cache).call_is_open = True
+        cast(Any, self.cache).call_is_open = True
 
     def close(self) -> None:
         """Every layer has taken up the new tokens."""
@@ -118,9 +126,11 @@ class CacheStep:
         if not isinstance(layer, KeysLayer):
             assert isinstance(layer, StateLayer)
             out, state = mechanism(q, k, v, causal=True, state=layer.state, **tokens)
+            self._open()
             layer.advance(state, self.seen, self.length)
             return out
         positions = self.positions
+        self._open()
         # Through the cache and not the layer: the cache moves offloaded layers.
         k, v = self.cache.update(k, v, layer_idx, positions=positions, mask=tokens["key_mask"])
         assert layer.positions is not None

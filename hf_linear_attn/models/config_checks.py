@@ -3,6 +3,8 @@
 import dataclasses
 import inspect
 import math
+import types
+import typing
 from typing import TYPE_CHECKING, Any
 
 from transformers.activations import ACT2FN
@@ -137,14 +139,26 @@ def _check_mechanism_types(name: str, fields: dict[str, Any]) -> None:
             "out."
         )
     for field, parameter in inspect.signature(get_attention(name)).parameters.items():
-        wanted = parameter.annotation
-        if field not in fields or wanted is inspect.Parameter.empty:
+        wanted = _plain_type(parameter.annotation)
+        if field not in fields or wanted is None:
             continue
-        wanted = wanted | int if wanted is float else wanted
         try:
             type_validator(field, fields[field], wanted)
         except TypeError as error:
             raise ValueError(f"attention_kwargs[{name!r}]: {error}") from None
+
+
+def _plain_type(annotation: Any) -> Any:
+    """An annotation made of plain types and words alone, whole numbers allowed for floats.
+
+    None for any other one: a mechanism of one's own checks its values itself.
+    """
+    union = typing.get_origin(annotation) in (types.UnionType, typing.Union)
+    parts = typing.get_args(annotation) if union else (annotation,)
+    plain = (int, float, bool, str, types.NoneType)
+    if not all(part in plain or typing.get_origin(part) is typing.Literal for part in parts):
+        return None
+    return annotation | int if float in parts else annotation
 
 
 def _check_attention(config: "LinearAttnConfig") -> None:

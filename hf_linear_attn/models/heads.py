@@ -244,8 +244,8 @@ def _check_counted(given: Tensor, kept: Tensor) -> None:
         raise ValueError(
             f"labels hold {int(lost.sum())} tokens right behind a pad or behind another document: "
             "nothing precedes them that could predict them, but num_items_in_batch counts them. "
-            "Set the labels of the first real token of every row and document to -100, as "
-            "hf_linear_attn.training.collators.CausalLMCollator does, or pad on the right."
+            "Set the labels of pads and of the first real token behind them or of a document to "
+            "-100, as hf_linear_attn.training.collators.CausalLMCollator does."
         )
 
 

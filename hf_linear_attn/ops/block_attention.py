@@ -24,7 +24,7 @@ from hf_linear_attn.ops.block_window import BlockTokens, next_state, window_bloc
 from hf_linear_attn.ops.compaction import Compaction
 from hf_linear_attn.ops.masked_softmax import masked_softmax
 from hf_linear_attn.ops.operands import accumulation_dtype
-from hf_linear_attn.ops.recomputed_op import recomputed_op
+from hf_linear_attn.ops.recomputed_op import recomputed_op, takes_operators
 from hf_linear_attn.ops.self_attention_inputs import check_self_attention
 
 BlockWeights = Literal["softmax", "relu"]
@@ -77,7 +77,7 @@ def block_attention(
     settings = (causal, block_size, weights, aligned)
     if torch.compiler.is_exporting() and dropout:
         raise ValueError("block attention is exported without dropout: call model.eval() first.")
-    if torch.compiler.is_compiling() and not dropout:
+    if takes_operators() and not dropout:
         out, final = _in_graph(q, k, v, state, positions, key_mask, segments, *settings)
         return out, final if causal else None
     return _compute(q, k, v, state, positions, key_mask, segments, *settings, dropout)

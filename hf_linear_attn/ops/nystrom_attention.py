@@ -20,7 +20,7 @@ from hf_linear_attn.ops.compaction import Compaction
 from hf_linear_attn.ops.document_rows import over_documents
 from hf_linear_attn.ops.masked_softmax import masked_softmax
 from hf_linear_attn.ops.operands import accumulation_dtype
-from hf_linear_attn.ops.recomputed_op import recomputed_op
+from hf_linear_attn.ops.recomputed_op import recomputed_op, takes_operators
 from hf_linear_attn.ops.self_attention_inputs import check_self_attention
 
 
@@ -62,14 +62,24 @@ def nystrom_attention(
             "num_landmarks and pinv_iterations must be at least 1; got "
             f"{num_landmarks} and {pinv_iterations}."
         )
-    if conv_weight is not None and conv_weight.shape[0] != q.shape[1]:
-        raise ValueError(
-            f"num_attention_heads is {conv_weight.shape[0]}, but the query has {q.shape[1]} heads."
-        )
+    if conv_weight is not None:
+        _check_kernels(conv_weight, q.shape[1])
     arguments = (q, k, v, conv_weight, key_mask, segments, num_landmarks, pinv_iterations)
-    if torch.compiler.is_compiling():
+    if takes_operators():
         return _in_graph(*arguments)[0]
     return _compute(*arguments)
+
+
+def _check_kernels(weight: Tensor, heads: int) -> None:
+    if weight.shape[0] != heads:
+        raise ValueError(
+            f"num_attention_heads is {weight.shape[0]}, but the query has {heads} heads."
+        )
+    if weight.ndim != 4 or weight.shape[1] != 1 or weight.shape[3] != 1 or weight.shape[2] % 2 == 0:
+        raise ValueError(
+            "conv_weight must be (heads, 1, taps, 1) with an odd number of taps; got "
+            f"{tuple(weight.shape)}."
+        )
 
 
 def _compute(
@@ -119,7 +129,9 @@ def _one_document(
         # Fill, not multiply: whatever stands at a pad (even NaN) must not get through.
         pads = ~mask[:, None, :, None]
         q, k, v = (x.masked_fill(pads, 0) for x in (q, k, v))
-    k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], dim=1) for x in (k, v))
+    repeats = q.shape[1] // k.shape[1]
+    if repeats > 1:
+        k, v = (x.repeat_interleave(repeats, dim=1) for x in (k, v))
     out = _attend(q, k, v, m, iterations, mask)
     return out if conv_weight is None else out + _convolve(v, conv_weight.to(v.dtype), mask)
 

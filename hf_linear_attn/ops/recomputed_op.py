@@ -3,7 +3,8 @@
 A graph of the parts of block or Nyström attention would take facts of the length it was traced at
 (one block or several, more tokens than landmarks) for facts of every length. As an operator the op
 looks at the length when it runs, and asks for the backend then. The backward pass runs the forward
-pass once more: nothing but its inputs is kept.
+pass once more: nothing but its inputs is kept. It has no second derivatives, and no forward-mode
+ones: under such a transform the op is traced in parts (`takes_operators`).
 """
 
 from collections.abc import Callable
@@ -11,6 +12,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
+
+
+def takes_operators() -> bool:
+    """A graph is being made, and not one of derivatives that an operator would not give."""
+    transformed = torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
+    return torch.compiler.is_compiling() and not transformed
+
 
 _LIBRARY = torch.library.Library("hf_linear_attn", "FRAGMENT")
 
@@ -56,6 +65,12 @@ def recomputed_op(
         ctx.save_for_backward(*inputs[:tensors])
 
     def differentiate(ctx: Any, *upstream: Tensor | None) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():
+            # Only where a graph of the gradients is asked for (create_graph).
+            raise RuntimeError(
+                f"{name} has first derivatives only in a compiled or exported graph; take second "
+                "ones of the eager model."
+            )
         inputs = ctx.saved_tensors
         found = iter(packet(list(upstream), *inputs, *ctx.settings))
         grads = [next(found) if x is not None and x.is_floating_point() else None for x in inputs]

@@ -36,8 +36,11 @@ def check_self_attention(
             f"key_mask must be bool of shape {(B, N)}; got {key_mask.dtype} of shape "
             f"{tuple(key_mask.shape)}."
         )
-    if segments is not None and segments.shape != (B, N):
-        raise ValueError(f"segments must have shape {(B, N)}; got {tuple(segments.shape)}.")
+    if segments is not None and (segments.shape != (B, N) or segments.is_floating_point()):
+        raise ValueError(
+            f"segments must have shape {(B, N)} and hold integers; got {segments.dtype} of shape "
+            f"{tuple(segments.shape)}."
+        )
 
 
 def _shapes(*tensors: Tensor) -> str:

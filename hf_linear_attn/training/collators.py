@@ -163,8 +163,8 @@ class CausalLMCollator:
     """Pads and stacks rows for causal language modelling; labels are the tokens themselves.
 
     Only padding (`attention_mask` 0) is ignored in the labels, by its position and never by its
-    id, so a true end token is learnt also where the padding token is the end token. Beside left
-    padding the first real token of a row is no label either: there is nothing to predict it from.
+    id, so a true end token is learnt also where the padding token is the end token. A token
+    right behind a pad is no label either: there is nothing to predict it from.
 
     Args:
         tokenizer: gives the padding id and the padding side.
@@ -182,10 +182,9 @@ class CausalLMCollator:
             ids = np.asarray(row["input_ids"], dtype=np.int64)
             mask = np.asarray(row.get("attention_mask", np.ones_like(ids)), dtype=np.int64)
             labels = np.where(mask == 1, ids, IGNORED)
-            first = int(mask.argmax())
-            if self.pad_left or first:
-                # A pad stands before it, or nothing: no token predicts it, and nobody may count it.
-                labels[first] = IGNORED
+            # Behind a pad no token predicts a label, and nobody may count it.
+            behind_pad = np.concatenate(([self.pad_left], mask[:-1] == 0))[: len(ids)]
+            labels[behind_pad.astype(bool)] = IGNORED
             labelled.append({"input_ids": ids, "attention_mask": mask, "labels": labels})
         return _stack(labelled, self.pad_id, self.pad_left)
 

@@ -220,4 +220,7 @@ def test_the_op_refuses_what_does_not_fit_together():
     with pytest.raises(ValueError, match="key_mask must be bool"):
         attend(q, k, v, num_landmarks=2, key_mask=torch.ones(2, 8))
     with pytest.raises(ValueError, match="segments must have shape"):
-        attend(q, k, v, num_landmarks=2, segments=torch.zeros(1, 8))
+        attend(q, k, v, num_landmarks=2, segments=torch.zeros(2, 8))
+    for shape in ((4, 1, 4, 1), (4, 1, 1, 3)):
+        with pytest.raises(ValueError, match="odd number of taps"):
+            attend(q, k, v, num_landmarks=2, conv_weight=torch.zeros(shape))

@@ -15,6 +15,10 @@ PADDED = [(0, 0), (4, 0), (9, 0), (2, 3)]
 """(pads before, pads after) of each row's 9 tokens; the third row is empty at first."""
 
 
+def out_of_memory(*_):
+    raise RuntimeError("out of memory")
+
+
 def padded_prompt():
     ids, mask = tokens(4, 9), torch.ones(4, 9, dtype=torch.long)
     for row, (before, after) in enumerate(PADDED):
@@ -207,7 +211,7 @@ def test_a_cache_left_behind_by_a_failed_call_is_refused(make_decoder):
     with pytest.raises(RuntimeError, match="out of memory"):
         model(input_ids=tokens(2, 2), cache=cache)
     hook.remove()
-    with pytest.raises(ValueError, match="broke off inside the model"):
+    with pytest.raises(ValueError, match=r"different numbers of tokens \(\[4, 6\]\)"):
         model(input_ids=tokens(2, 2), cache=cache)
 
 
@@ -238,12 +242,9 @@ def test_blocks_refuse_positions_behind_those_in_the_cache():
 def test_a_call_that_broke_off_behind_the_last_layer_s_attention_is_seen(make_decoder):
     model = make_decoder()
 
-    def break_off(module, args):
-        raise RuntimeError("out of memory")
-
     with torch.no_grad():
         cache = model(input_ids=tokens(1, 6)).cache
-        hook = model.model.layers[-1].mlp.register_forward_pre_hook(break_off)
+        hook = model.model.layers[-1].mlp.register_forward_pre_hook(out_of_memory)
         with pytest.raises(RuntimeError, match="out of memory"):
             model(input_ids=tokens(1, 2), cache=cache)
         hook.remove()
@@ -262,3 +263,39 @@ def test_a_cache_is_copied_while_gradients_flow_through_it(make_decoder):
         grads.append(torch.autograd.grad(loss, embeds, retain_graph=True)[0])
     assert grads[0].abs().max() > 0
     assert relative_error(grads[0], grads[1]) <= 1e-6
+
+
+def test_a_cache_reset_after_a_broken_call_is_empty(make_decoder):
+    model = make_decoder()
+    cache = copy_of(model, 4)
+    hook = model.model.layers[-1].mlp.register_forward_pre_hook(out_of_memory)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        model(input_ids=tokens(2, 2), cache=cache)
+    hook.remove()
+    cache.reset()
+    ids = tokens(2, 5)
+    found = model(input_ids=ids, cache=cache).logits
+    assert relative_error(found, model(input_ids=ids).logits) <= 1e-6
+
+
+def test_a_call_that_fails_before_anything_is_taken_up_leaves_the_cache_good(make_decoder):
+    model = make_decoder()
+    ids = tokens(2, 6)
+    cache = model(input_ids=ids[:, :4]).cache
+    hook = model.model.layers[0].register_forward_pre_hook(out_of_memory)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        model(input_ids=ids[:, 4:], cache=cache)
+    hook.remove()
+    found = model(input_ids=ids[:, 4:], cache=cache).logits
+    assert relative_error(found, model(input_ids=ids).logits[:, 4:]) <= 1e-5
+
+
+def test_a_cache_cropped_in_part_is_refused():
+    """The softmax layer gives tokens back before the state refuses to."""
+    fields = {**TINY, "layer_attention": ["softmax", "linear_transformer"]}
+    model = hla.LinearTransformerForCausalLM(hla.LinearTransformerConfig(**fields)).eval()
+    cache = model(input_ids=tokens(2, 7)).cache
+    with pytest.raises(ValueError, match="cannot give 2 tokens back"):
+        cache.crop(-2)
+    with pytest.raises(ValueError, match=r"different numbers of tokens \(\[5, 7\]\)"):
+        model(input_ids=tokens(2, 1), cache=cache)

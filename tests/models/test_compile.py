@@ -81,10 +81,12 @@ def test_b46_compiled_equals_eager():
     check_compiled("linear_transformer", "padded", True)
 
 
+@pytest.mark.slow
 def test_b46_layers_of_two_kinds():
     check_compiled("hybrid", "padded", True, sizes=((2, 65), (4, 130)))
 
 
+@pytest.mark.slow
 def test_b46_positions_tell_documents():
     check_compiled("cosformer", "positions", True)
 

@@ -8,6 +8,7 @@ import transformers
 from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM
 
 import hf_linear_attn as hla
+from hf_linear_attn.attention import ATTENTION, LinearTransformerAttention
 from hf_linear_attn.models import CONFIG_CLASSES
 from tests.conftest import TINY, VARIANTS
 
@@ -225,6 +226,26 @@ def test_attention_kwargs_are_checked_like_fields(name, fields, message):
     with pytest.raises(ValueError, match=message):
         hla.LinearTransformerConfig(
             **TINY, layer_attention=["linear_transformer", name], attention_kwargs={name: fields}
+        )
+
+
+def test_a_mechanism_of_one_s_own_checks_its_own_values(monkeypatch, tmp_path):
+    """A tuple comes back from JSON as a list."""
+
+    class Mine(LinearTransformerAttention):
+        def __init__(self, *, sizes: tuple[int, ...] = (1,), scale: float | None = None, **kwargs):
+            super().__init__(**kwargs)
+
+    monkeypatch.setitem(ATTENTION, "mine", Mine)
+    config = hla.LinearTransformerConfig(
+        **TINY, layer_attention="mine", attention_kwargs={"mine": {"sizes": (1, 2), "scale": 1}}
+    )
+    config.save_pretrained(tmp_path)
+    again = hla.LinearTransformerConfig.from_pretrained(tmp_path)
+    assert again.attention_settings("mine")["sizes"] == [1, 2]
+    with pytest.raises(ValueError, match="scale"):
+        hla.LinearTransformerConfig(
+            **TINY, layer_attention="mine", attention_kwargs={"mine": {"scale": "1"}}
         )
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM
 
-from tests.conftest import TINY, VARIANTS
+from tests.conftest import OWN, TINY, VARIANTS
 
 
 def tokens(batch=2, length=12, high=90):
@@ -86,20 +86,29 @@ def test_b28_another_head_changes_only_the_head(make_model, variant, tmp_path):
         assert torch.equal(tensor, model.model.state_dict()[name]), name
 
 
-def test_a_fresh_process_gives_the_same_logits(make_model, tmp_path):
-    model = make_model()
+def test_a_fresh_process_gives_the_same_logits(tmp_path):
+    """Every variant; one process for all of them, for its imports take seconds."""
     ids = tokens()
-    torch.save((ids, model(input_ids=ids).logits), tmp_path / "expected.pt")
-    model.save_pretrained(tmp_path)
+    for name, (config_class, _, model_class) in VARIANTS.items():
+        torch.manual_seed(0)
+        model = model_class(config_class(**TINY, **OWN.get(name, {}))).eval()
+        model.save_pretrained(tmp_path / name)
+        torch.save((ids, model(input_ids=ids).logits), tmp_path / name / "expected.pt")
     program = (
         "import sys, torch, hf_linear_attn\n"
         "from transformers import AutoModelForMaskedLM\n"
         "torch.set_num_threads(1)\n"
-        "ids, wanted = torch.load(sys.argv[1] + '/expected.pt')\n"
-        "model = AutoModelForMaskedLM.from_pretrained(sys.argv[1]).eval()\n"
-        "assert torch.equal(model(input_ids=ids).logits, wanted)\n"
+        "for folder in sys.argv[1:]:\n"
+        "    ids, wanted = torch.load(folder + '/expected.pt')\n"
+        "    model = AutoModelForMaskedLM.from_pretrained(folder).eval()\n"
+        "    assert torch.equal(model(input_ids=ids).logits, wanted), folder\n"
+        "    print('equal')\n"
     )
-    subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True)
+    folders = [str(tmp_path / name) for name in VARIANTS]
+    run = subprocess.run(
+        [sys.executable, "-c", program, *folders], check=True, capture_output=True, text=True
+    )
+    assert run.stdout.split() == ["equal"] * len(VARIANTS)
 
 
 def test_config_survives_a_round_trip(make_model, tmp_path):
@@ -217,28 +226,29 @@ def test_every_parameter_reaches_the_loss(make_model):
     assert [n for n, p in model.named_parameters() if p.grad is None] == []
 
 
-def test_b42_works_where_triton_does_not_exist(variant):
-    config_class, _, model_class = VARIANTS[variant]
+def test_b42_works_where_triton_does_not_exist():
+    """Every variant; one process for all of them, for its imports take seconds."""
+    names = [(name, c.__name__, m.__name__) for name, (c, _, m) in VARIANTS.items()]
     program = (
         "import sys, logging\n"
         "sys.modules['triton'] = None\n"
         "logging.basicConfig(level=logging.INFO)\n"
         "import torch, hf_linear_attn as hla\n"
-        f"config = hla.{config_class.__name__}(**{TINY!r})\n"
-        f"model = hla.{model_class.__name__}(config)\n"
         "ids = torch.randint(3, 100, (2, 12))\n"
-        "model(input_ids=ids, labels=ids).loss.backward()\n"
-        "try:\n"
-        "    with hla.use_backend('triton'):\n"
-        "        model(input_ids=ids)\n"
-        "except ValueError as error:\n"
-        "    assert 'triton' in str(error)\n"
-        "    print('refused')\n"
+        f"for name, config, model in {names!r}:\n"
+        f"    model = getattr(hla, model)(getattr(hla, config)(**{TINY!r}))\n"
+        "    model(input_ids=ids, labels=ids).loss.backward()\n"
+        "    try:\n"
+        "        with hla.use_backend('triton'):\n"
+        "            model(input_ids=ids)\n"
+        "    except ValueError as error:\n"
+        "        assert 'triton' in str(error)\n"
+        "        print('refused', name)\n"
     )
     environment = {"CUDA_VISIBLE_DEVICES": "", "PATH": "", "HF_HUB_OFFLINE": "1"}
     run = subprocess.run(
         [sys.executable, "-c", program], check=True, capture_output=True, text=True, env=environment
     )
-    if variant != "softmax":
-        assert "refused" in run.stdout
-        assert "runs on backend 'torch', device 'cpu'" in run.stderr
+    refused = [line.split()[1] for line in run.stdout.splitlines() if line.startswith("refused")]
+    assert refused == [name for name in VARIANTS if name != "softmax"]
+    assert "runs on backend 'torch', device 'cpu'" in run.stderr

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from hf_linear_attn.attention import build_attention
 from hf_linear_attn.ops import block_attention, nystrom_attention
 from tests.errors import relative_error
 
@@ -89,3 +90,27 @@ def test_an_output_that_nobody_uses(call):
     eager = module._compute(*arguments)
     (expected,) = torch.autograd.grad((eager[0] if isinstance(eager, tuple) else eager).sum(), q)
     assert relative_error(found, expected) <= 1e-6
+
+
+@pytest.mark.parametrize("call", ["block", "nystrom"])
+def test_second_derivatives_of_an_operator_are_refused(call):
+    module, arguments = CALLS[call]()
+    out = module._in_graph(*arguments)[0]
+    with pytest.raises(RuntimeError, match="first derivatives only"):
+        torch.autograd.grad(out.square().sum(), arguments[0], create_graph=True)
+
+
+@pytest.mark.parametrize("name", ["transnormer_diag", "nystrom"])
+def test_forward_derivatives_in_a_graph_are_eager_s(name):
+    """An operator would give tangents of 0 without a word."""
+    fields = {"block_size": 4} if name == "transnormer_diag" else {"num_landmarks": 3}
+    layer = build_attention(name, fields)
+    x, direction = torch.randn(1, 2, 7, 4), torch.randn(1, 2, 7, 4)
+
+    def derivative(x):
+        return torch.func.jvp(lambda x: layer(x, x, x, causal=False)[0], (x,), (direction,))[1]
+
+    expected = derivative(x)
+    assert expected.abs().max() > 0.1
+    found = torch.compile(derivative, backend="aot_eager")(x)
+    assert relative_error(found, expected) <= 1e-5

@@ -83,6 +83,27 @@ def test_b33_pad_equal_to_eos_keeps_true_ends(tokenizer):
     assert batch["attention_mask"].tolist() == [[1, 1, 1, 0, 0], [1] * 5]
 
 
+@pytest.mark.parametrize(
+    ("side", "rows", "expected"),
+    [
+        ("left", [[10, 11, 12], [10, 11, 12, 13]], [[-100, -100, 11, 12], [-100, 11, 12, 13]]),
+        ("right", [[10, 11, 12], [10, 11, 12, 13]], [[10, 11, 12, -100], [10, 11, 12, 13]]),
+        ("right", [[], [13]], [[-100], [13]]),
+        ("left", [[], [13]], [[-100], [-100]]),
+    ],
+)
+def test_a_token_behind_a_pad_is_no_label(tokenizer, monkeypatch, side, rows, expected):
+    """Nothing predicts it: the loss leaves it out, so nobody may count it as a target."""
+    monkeypatch.setattr(tokenizer, "padding_side", side)
+    batch = CausalLMCollator(tokenizer)([{"input_ids": ids} for ids in rows])
+    assert batch["labels"].tolist() == expected
+
+
+def test_a_token_behind_a_pad_inside_a_row_is_no_label(tokenizer):
+    row = {"input_ids": [10, 11, 12, 13], "attention_mask": [1, 0, 1, 1]}
+    assert CausalLMCollator(tokenizer)([row])["labels"].tolist() == [[10, -100, -100, 13]]
+
+
 @pytest.mark.parametrize("masking", ["token", "word", "span"])
 @pytest.mark.parametrize("probability", [0.15, 0.5])
 def test_every_token_is_chosen_at_exactly_the_rate(tokenizer, masking, probability):
