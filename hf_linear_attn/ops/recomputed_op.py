@@ -38,7 +38,7 @@ def recomputed_op(
         tensors: the first so many arguments are tensors or None; those of a floating dtype get
             gradients.
         schema: all arguments, in the operator schema language.
-        function: what it computes; returns contiguous tensors, none of them an input.
+        function: what it computes; returns two contiguous tensors, none of them an input.
         fake: shapes and dtypes of the same, as meta tensors.
     """
     outputs = "(Tensor, Tensor)"
