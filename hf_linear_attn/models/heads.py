@@ -1,6 +1,6 @@
 """Heads, written once; the variants give them a name and a config."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 from transformers import Cache
@@ -29,24 +29,26 @@ class LMHeadTransform(nn.Module):
         return self.norm(self.act(self.dense(x)))
 
 
-class LinearAttnForMaskedLM(LinearAttnPreTrainedModel):
-    """The trunk with a masked-language-model head.
+class LanguageModel(LinearAttnPreTrainedModel):
+    """The trunk with an output layer over the vocabulary; the kinds of language model add a loss.
 
     Args:
         config: any variant's config; it is copied and settled, never changed.
     """
 
+    is_decoder: ClassVar[bool]
     _tied_weights_keys = {"lm_head.weight": "model.embed_tokens.weight"}  # noqa: RUF012
     # forward divides the summed loss by num_items_in_batch, so the Trainer must pass it.
     accepts_loss_kwargs = True
 
     def __init__(self, config: LinearAttnConfig):
-        super().__init__(config.settle(is_decoder=False))
+        super().__init__(config.settle(is_decoder=self.is_decoder))
         self.model = LinearAttnModel(self.config)
         # One object for head and trunk: resizing the vocabulary changes it once.
         self.config = config = self.model.config
         self.lm_head_transform = LMHeadTransform(config) if config.lm_head_transform else None
-        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size)
+        # RoBERTa's output layer has a bias, GPT-2's has none.
+        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=not self.is_decoder)
         self.post_init()
 
     def get_output_embeddings(self) -> nn.Module:
@@ -56,6 +58,24 @@ class LinearAttnForMaskedLM(LinearAttnPreTrainedModel):
     def set_output_embeddings(self, new_embeddings: nn.Module) -> None:
         """Replace the output layer; used when the vocabulary is resized."""
         self.lm_head = new_embeddings
+
+    def logits(self, x: Tensor) -> Tensor:
+        """(…, hidden) -> (…, vocab_size): transform if any, output layer, scale if any."""
+        if self.lm_head_transform is not None:
+            x = self.lm_head_transform(x)
+        logits = self.lm_head(x)
+        scale = self.config.logit_scale
+        return logits if scale is None else logits * scale
+
+
+class LinearAttnForMaskedLM(LanguageModel):
+    """The trunk with a masked-language-model head.
+
+    Args:
+        config: any variant's config; it is copied and settled, never changed.
+    """
+
+    is_decoder = False
 
     @can_return_tuple
     def forward(
@@ -108,7 +128,7 @@ class LinearAttnForMaskedLM(LinearAttnPreTrainedModel):
             assert labels is not None
             chosen = labels != -100
             x, targets = x[chosen], labels[chosen]
-        logits = lm_logits(self, x)
+        logits = self.logits(x)
         loss = None
         if targets is not None:
             loss = self.loss_function(
@@ -123,35 +143,16 @@ class LinearAttnForMaskedLM(LinearAttnPreTrainedModel):
         )
 
 
-class LinearAttnForCausalLM(LinearAttnPreTrainedModel, CheckedGenerationMixin):
+class LinearAttnForCausalLM(LanguageModel, CheckedGenerationMixin):
     """The trunk as a decoder with a language-model head; `generate` works.
 
     Args:
         config: any variant's config; it is copied and settled, never changed.
     """
 
-    _tied_weights_keys = {"lm_head.weight": "model.embed_tokens.weight"}  # noqa: RUF012
-    # forward divides the summed loss by num_items_in_batch, so the Trainer must pass it.
-    accepts_loss_kwargs = True
+    is_decoder = True
     # Tokens cannot be taken out of a state again, so Transformers refuses assisted decoding.
     _is_stateful = True
-
-    def __init__(self, config: LinearAttnConfig):
-        super().__init__(config.settle(is_decoder=True))
-        self.model = LinearAttnModel(self.config)
-        # One object for head and trunk: resizing the vocabulary changes it once.
-        self.config = config = self.model.config
-        self.lm_head_transform = LMHeadTransform(config) if config.lm_head_transform else None
-        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
-        self.post_init()
-
-    def get_output_embeddings(self) -> nn.Module:
-        """The output layer, which shares its weight with the embeddings if tied."""
-        return self.lm_head
-
-    def set_output_embeddings(self, new_embeddings: nn.Module) -> None:
-        """Replace the output layer; used when the vocabulary is resized."""
-        self.lm_head = new_embeddings
 
     @deprecate_kwarg("past_key_values", "5.40.0", new_name="cache")
     @can_return_tuple
@@ -212,7 +213,7 @@ class LinearAttnForCausalLM(LinearAttnPreTrainedModel, CheckedGenerationMixin):
             use_cache=use_cache,
             **{**kwargs, "return_dict": True},
         )
-        logits = lm_logits(self, slice_logits_to_keep(outputs.last_hidden_state, logits_to_keep))
+        logits = self.logits(slice_logits_to_keep(outputs.last_hidden_state, logits_to_keep))
         loss = None
         if labels is not None:
             loss = self.loss_function(
@@ -247,12 +248,3 @@ def _check_counted(given: Tensor, kept: Tensor) -> None:
             "Set the labels of pads and of the first real token behind them or of a document to "
             "-100, as hf_linear_attn.training.collators.CausalLMCollator does."
         )
-
-
-def lm_logits(model: LinearAttnForMaskedLM | LinearAttnForCausalLM, x: Tensor) -> Tensor:
-    """(…, hidden) -> (…, vocab_size): transform if any, output layer, scale if any."""
-    if model.lm_head_transform is not None:
-        x = model.lm_head_transform(x)
-    logits = model.lm_head(x)
-    scale = model.config.logit_scale
-    return logits if scale is None else logits * scale

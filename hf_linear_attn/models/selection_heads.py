@@ -31,7 +31,7 @@ class LinearAttnForMultipleChoice(LinearAttnPreTrainedModel):
     accepts_loss_kwargs = False
 
     def __init__(self, config: LinearAttnConfig):
-        super().__init__(config.settle(is_decoder=bool(config.is_decoder)))
+        super().__init__(config.settle())
         self.model = LinearAttnModel(self.config)
         self.config = config = self.model.config
         self.classifier = PooledClassifier(config, 1, bias=False)
@@ -118,7 +118,7 @@ class LinearAttnForQuestionAnswering(LinearAttnPreTrainedModel):
     accepts_loss_kwargs = False
 
     def __init__(self, config: LinearAttnConfig):
-        super().__init__(config.settle(is_decoder=bool(config.is_decoder)))
+        super().__init__(config.settle())
         self.model = LinearAttnModel(self.config)
         self.config = config = self.model.config
         self.qa_outputs = nn.Linear(config.hidden_size, 2, bias=False)

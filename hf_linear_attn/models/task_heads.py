@@ -96,7 +96,7 @@ class LinearAttnForSequenceClassification(LinearAttnPreTrainedModel):
     accepts_loss_kwargs = False
 
     def __init__(self, config: LinearAttnConfig):
-        super().__init__(config.settle(is_decoder=bool(config.is_decoder)))
+        super().__init__(config.settle())
         self.model = LinearAttnModel(self.config)
         self.config = config = self.model.config
         self.classifier = PooledClassifier(config, _classes(config))
@@ -164,7 +164,7 @@ class LinearAttnForTokenClassification(LinearAttnPreTrainedModel):
     accepts_loss_kwargs = True
 
     def __init__(self, config: LinearAttnConfig):
-        super().__init__(config.settle(is_decoder=bool(config.is_decoder)))
+        super().__init__(config.settle())
         self.model = LinearAttnModel(self.config)
         self.config = config = self.model.config
         self.dropout = _dropout(config)
