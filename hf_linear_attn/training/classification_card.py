@@ -1,6 +1,5 @@
 """What the model card says about a classifier or a regression, on GLUE, LRA or files."""
 
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +8,7 @@ from huggingface_hub import EvalResult
 
 from hf_linear_attn.integrations.model_card import Loading, ResultTable
 from hf_linear_attn.training.run_card import TaskCard
+from hf_linear_attn.training.spread import spread
 
 _COLUMNS = ("metric", "split", "examples", "result", "chance level")
 
@@ -98,8 +98,7 @@ def _value(by_seed: Mapping[int, float]) -> str:
     if len(by_seed) == 1:
         seed, value = next(iter(by_seed.items()))
         return f"{value:.4f} (seed {seed})"
-    mean, deviation = statistics.mean(by_seed.values()), statistics.stdev(by_seed.values())
-    return f"{mean:.4f} ± {deviation:.4f} (seeds {each})"
+    return f"{spread(list(by_seed.values())).show('{:.4f}')} (seeds {each})"
 
 
 def _seed_limit(results: Sequence[MetricResult]) -> str:
@@ -127,5 +126,5 @@ def _eval_result(
         dataset_config=config,
         dataset_split=result.split,
         metric_type=result.metric,
-        metric_value=statistics.mean(result.by_seed.values()),
+        metric_value=spread(list(result.by_seed.values())).mean,
     )
