@@ -86,10 +86,10 @@ def main(argv: list[str]) -> None:
             for i, cell in enumerate(cells):
                 progress.update(task, description=f"{describe(plan.grid, cell)}, seed {seed}")
                 outcome = run_cell(plan, cell, settings[i], seed)
-                if isinstance(outcome, float):
-                    figures[i][seed] = outcome
-                else:
+                if isinstance(outcome, str):
                     failures[i][seed] = outcome
+                else:
+                    figures[i][seed] = outcome
                 progress.advance(task)
     results = [CellResult(*r) for r in zip(cells, figures, failures, strict=True)]
     write_report(plan.grid, results, plan.folder)
