@@ -10,6 +10,7 @@ from hf_linear_attn.integrations.model_card import CardFacts, Loading, ResultTab
 from hf_linear_attn.training.arguments import DataArguments, MaskingArguments
 from hf_linear_attn.training.causal_lm_arguments import CausalLMArguments
 from hf_linear_attn.training.masked_lm_arguments import MaskedLMArguments
+from hf_linear_attn.training.model_setup import longest_input
 from hf_linear_attn.training.report import RESULT_COLUMNS, RunResults, result_rows
 from hf_linear_attn.training.run_card import TaskCard, run_card
 
@@ -80,7 +81,12 @@ def causal_lm_facts(
     """
     task = TaskCard(
         purpose="causal language modelling",
-        loading=Loading("AutoModelForCausalLM", pipeline="text-generation", example=prompt),
+        loading=Loading(
+            "AutoModelForCausalLM",
+            pipeline="text-generation",
+            example=prompt,
+            options={"max_new_tokens": _room(model, prompt)},
+        ),
         tags=["causal-lm", "text-generation"],
         data=[data_source(args.data), *data_description.splitlines()],
         results=ResultTable(
@@ -110,6 +116,14 @@ def causal_lm_facts(
         tokens_per_second=results.tokens_per_second,
         started_from=args.model.model_name_or_path,
     )
+
+
+def _room(model: PreTrainedModel, prompt: str) -> int:
+    """So many new tokens surely fit behind a prompt, 20 at most; no token is less than a byte."""
+    limit = longest_input(model.config)
+    if limit is None:
+        return 20
+    return max(1, min(20, limit - len(prompt.encode("utf-8")) - 1))
 
 
 def data_source(args: DataArguments) -> str:
