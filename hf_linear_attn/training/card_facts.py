@@ -1,12 +1,13 @@
 """What the model card says about the run of a language model, masked or causal."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from huggingface_hub import EvalResult
 from transformers import PreTrainedModel, TrainingArguments
 
 from hf_linear_attn.integrations.model_card import CardFacts, Loading, ResultTable
+from hf_linear_attn.models.configuration import LinearAttnConfig
 from hf_linear_attn.training.arguments import DataArguments, MaskingArguments
 from hf_linear_attn.training.causal_lm_arguments import CausalLMArguments
 from hf_linear_attn.training.masked_lm_arguments import MaskedLMArguments
@@ -120,7 +121,7 @@ def causal_lm_facts(
 
 def _room(model: PreTrainedModel, prompt: str) -> int:
     """So many new tokens surely fit behind a prompt, 20 at most; no token is less than a byte."""
-    limit = longest_input(model.config)
+    limit = longest_input(cast(LinearAttnConfig, model.config))
     if limit is None:
         return 20
     return max(1, min(20, limit - len(prompt.encode("utf-8")) - 1))

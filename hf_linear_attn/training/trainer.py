@@ -118,7 +118,7 @@ class RecipeTrainer(Trainer):
         tokens = self.real_tokens(inputs)
         self.throughput.add(tokens)
         if self.utilisation is not None:
-            self.utilisation.add(tokens, inputs.get("labels"))
+            self.utilisation.add(tokens, inputs.get("labels"), inputs.get("seq_idx"))
         return super().training_step(model, inputs, num_items_in_batch)
 
     def real_tokens(self, inputs: dict[str, Any]) -> torch.Tensor:
