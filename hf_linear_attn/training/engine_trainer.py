@@ -84,7 +84,7 @@ class EngineTrainer(Trainer):
         super().end()
         unset_hf_deepspeed_config()
 
-    def take_over_state(self, checkpoint: str, state: TrainerState) -> TrainOutput:
+    def take_over(self, checkpoint: str, state: TrainerState) -> TrainOutput:
         """Weights and history of a checkpoint whose training is complete.
 
         Args:

@@ -14,6 +14,9 @@ from rich.console import Console
 from transformers import PreTrainedModel, TrainerCallback, TrainingArguments, set_seed
 from transformers.trainer_utils import TrainOutput
 
+from hf_linear_attn.training.checkpoints import check_same_engine
+from hf_linear_attn.training.engines import built_whole, engine_of
+from hf_linear_attn.training.preemption import StopOnSigterm
 from hf_linear_attn.training.run_checks import (
     check_finite,
     check_has_batches,
@@ -113,6 +116,8 @@ def carry_out(run: Run, console: Console | None = None) -> None:
     if folder.finished:
         _say_finished(run, folder, console)
         return
+    if folder.checkpoint is not None:
+        check_same_engine(folder.checkpoint, engine_of(run.training))
     for path in folder.unfinished:
         console.print(f"Passing over {path}: its saving was interrupted", soft_wrap=True)
     with run.training.main_process_first(desc="data preparation"):
@@ -121,13 +126,16 @@ def carry_out(run: Run, console: Console | None = None) -> None:
     console.print(*run.describe(), sep="\n", soft_wrap=True, markup=False, highlight=False)
     set_seed(run.training.seed)
     run_files = RunFiles(folder, resolved, fingerprint)
-    trainer = run.build_trainer(run.build_model(), [run_files], folder)
+    with built_whole(run.training):
+        model = run.build_model()
+    trainer = run.build_trainer(model, [run_files, StopOnSigterm()], folder)
     check_has_batches(trainer)
     if folder.checkpoint is not None:
         console.print(f"Going on from {folder.checkpoint}", soft_wrap=True)
     results = _train(run, trainer, folder)
     if trainer.is_world_process_zero():
         run_files.write()  # a complete checkpoint is taken over without any training
+        trainer.take_whole_model()
         run.finish(trainer, console)
     _publish(run, trainer)
     trainer.end()
