@@ -64,6 +64,13 @@ class EngineTrainer(Trainer):
         if self.args.push_to_hub and not _internal_call:
             self.push_to_hub(commit_message="Model save", revision=self.args.hub_revision)
 
+    def _save(self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
+        """Trainer's; tied weights, of which the engines gather a copy a name, are written once."""
+        if state_dict is not None:
+            tied = getattr(self.model, "all_tied_weights_keys", {})
+            state_dict = {name: w for name, w in state_dict.items() if name not in tied}
+        super()._save(output_dir, state_dict)
+
     def take_whole_model(self) -> None:
         """After the last save: `model` becomes the saved one, whole on this process.
 
