@@ -28,7 +28,7 @@ def context() -> Any:
 
 
 def launcher_environment(engine: str) -> dict[str, str]:
-    """What `accelerate launch --config_file recipes/accelerate/<engine>.yaml` adds to the environment."""
+    """What `accelerate launch` adds to the environment for `recipes/accelerate/<engine>.yaml`."""
     from accelerate.commands.launch import _validate_launch_command, launch_command_parser
     from accelerate.utils.launch import prepare_deepspeed_cmd_env, prepare_multi_gpu_env
 
@@ -59,6 +59,27 @@ def run(
         processes: how many, each with its own rank.
         engine: the launcher's file, or None.
     """
+    meeting, started = _start(function, args, folder, processes, engine)
+    results = [meeting / f"{rank}.json" for rank in range(processes)]
+    faults = [file.read_text() for file in meeting.glob("*.error")]
+    assert all(file.is_file() for file in results), "\n".join(faults) or started
+    return [json.loads(file.read_text()) for file in results]
+
+
+def exit_code(function: Callable[..., Any], *args: Any, folder: Path) -> int:
+    """The code with which one process ends that calls a function; that of a signal is negative."""
+    _, [process] = _start(function, args, folder, 1, None)
+    return process.exitcode
+
+
+def _start(
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    folder: Path,
+    processes: int,
+    engine: str | None,
+) -> tuple[Path, list[Any]]:
+    """Start the processes and wait for their end; the folder of what they left, and they."""
     environment = {} if engine is None else launcher_environment(engine)
     folder.mkdir(parents=True, exist_ok=True)
     meeting = folder / f"meeting-{len(list(folder.glob('meeting-*')))}"
@@ -77,10 +98,8 @@ def run(
     finally:
         for process in started:
             process.kill()
-    results = [meeting / f"{rank}.json" for rank in range(processes)]
-    faults = [file.read_text() for file in meeting.glob("*.error")]
-    assert all(file.is_file() for file in results), "\n".join(faults) or "no answer"
-    return [json.loads(file.read_text()) for file in results]
+            process.join()
+    return meeting, started
 
 
 def _child(
@@ -100,6 +119,9 @@ def _child(
             _meet(meeting, rank, processes)
         found = function(*args)
         (meeting / f"{rank}.json").write_text(json.dumps(found))
+    except SystemExit as left:
+        (meeting / f"{rank}.error").write_text(f"rank {rank}: left with {left.code}")
+        _leave(left.code)
     except BaseException:
         (meeting / f"{rank}.error").write_text(f"rank {rank}: {traceback.format_exc()}")
         _leave(1)

@@ -45,7 +45,7 @@ def newest_checkpoint(folder: Path) -> Path | None:
 def unfinished_checkpoints(folder: Path) -> list[Path]:
     """The checkpoints whose saving was interrupted, in the order of their steps.
 
-    They lack the checksums, which are written last, and either the state, which Trainer writes
+    They lack the checksums, which are written last, and either a whole state, which Trainer writes
     last of its own files, or other checkpoints of the run have checksums of an earlier step. Where
     several processes write, the state says nothing of the others: checksums alone count.
     """
@@ -57,7 +57,7 @@ def unfinished_checkpoints(folder: Path) -> list[Path]:
         for path in found
         if path not in with_checksums
         and (
-            not (path / _STATE).is_file()
+            not _has_whole_state(path)
             or (first is not None and first < checkpoint_steps(path))
             or _is_of_several_processes(path)
         )
@@ -184,6 +184,14 @@ def _check_kinds(checkpoint: Path) -> None:
         _check_keys(optimizer, _read_torch_file(optimizer), _OPTIMIZER_KEYS)
     scheduler = checkpoint / "scheduler.pt"
     _check_keys(scheduler, _read_torch_file(scheduler), ("last_epoch",))
+
+
+def _has_whole_state(checkpoint: Path) -> bool:
+    try:
+        json.loads((checkpoint / _STATE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 def _is_of_several_processes(checkpoint: Path) -> bool:

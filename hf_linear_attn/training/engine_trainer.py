@@ -64,7 +64,9 @@ class EngineTrainer(Trainer):
         if self.args.push_to_hub and not _internal_call:
             self.push_to_hub(commit_message="Model save", revision=self.args.hub_revision)
 
-    def _save(self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
+    def _save(
+        self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None
+    ) -> None:
         """Trainer's; tied weights, of which the engines gather a copy a name, are written once."""
         if state_dict is not None:
             tied = getattr(self.model, "all_tied_weights_keys", {})

@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from tests.recipes.mlm_recipe import SETTINGS
+from tests.recipes.mlm_recipe import SETTINGS, write_text
 
 
 @pytest.fixture(autouse=True)
@@ -18,10 +18,6 @@ def own_folder(tmp_path, monkeypatch):
 @pytest.fixture
 def settings(tmp_path):
     """A config file on a small text; returns the arguments that use it."""
-    words = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
-    text = "\n\n".join(
-        " ".join(words[(i * 7 + j * (i % 3 + 1)) % 10] for j in range(12)) + "." for i in range(40)
-    )
-    (tmp_path / "text.txt").write_text(text)
+    write_text(tmp_path / "text.txt")
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(SETTINGS | {"train_file": "text.txt"}))
     return ["--config", "config.yaml"]

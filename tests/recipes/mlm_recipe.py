@@ -3,6 +3,8 @@
 import importlib.util
 from pathlib import Path
 
+import yaml
+
 ROOT = Path(__file__).parents[2]
 RECIPE = ROOT / "recipes" / "mlm.py"
 SETTINGS = {
@@ -29,6 +31,33 @@ SETTINGS = {
     "disable_tqdm": True,
     "ddp_find_unused_parameters": False,
 }
+
+
+WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
+
+
+def write_text(file):
+    """40 documents of 12 words."""
+    file.write_text(
+        "\n\n".join(
+            " ".join(WORDS[(i * 7 + j * (i % 3 + 1)) % 10] for j in range(12)) + "."
+            for i in range(40)
+        )
+    )
+
+
+def write_long_run(folder):
+    """A config of 16 steps with a checkpoint after 8, its text beside it; returns its file."""
+    write_text(folder / "text.txt")
+    config = SETTINGS | {
+        "train_file": str(folder / "text.txt"),
+        "output_dir": "run",
+        "max_steps": 16,
+        "eval_steps": 8,
+        "save_steps": 8,
+    }
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    return folder / "config.yaml"
 
 
 def load_recipe():

@@ -9,10 +9,9 @@ import shutil
 from pathlib import Path
 
 import pytest
-import yaml
 
 from tests import processes
-from tests.recipes.mlm_recipe import MLM, SETTINGS
+from tests.recipes.mlm_recipe import MLM, write_long_run
 from tests.recipes.test_mlm import interrupt, same, weights
 
 ENGINES = ["ddp-cpu", "zero1", "zero2", "zero3", "fsdp2"]
@@ -29,21 +28,13 @@ def history(folder, key):
     return {e["step"]: e[key] for e in state["log_history"] if key in e}
 
 
-@pytest.fixture
-def whole(settings, tmp_path):
-    """Arguments of a run of 16 steps with a checkpoint after 8; the first one says the batch."""
-    config = SETTINGS | {
-        "train_file": str(tmp_path / "text.txt"),
-        "output_dir": "run",
-        "max_steps": 16,
-        "eval_steps": 8,
-        "save_steps": 8,
-    }
-    (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """Arguments of a run of 16 steps with a checkpoint after 8."""
+    config = write_long_run(tmp_path_factory.mktemp("text"))
 
     def arguments(*more, batch=4):
-        size = ["--per_device_train_batch_size", str(batch)]
-        return ["--config", str(tmp_path / "config.yaml"), *size, *more]
+        return ["--config", str(config), "--per_device_train_batch_size", str(batch), *more]
 
     return arguments
 
