@@ -3,7 +3,8 @@
 import pytest
 import yaml
 
-from tests.recipes.mlm_recipe import SETTINGS, write_text
+from hf_linear_attn.training.program import run_program
+from tests.recipes.mlm_recipe import SETTINGS
 
 
 @pytest.fixture(autouse=True)
@@ -18,6 +19,26 @@ def own_folder(tmp_path, monkeypatch):
 @pytest.fixture
 def settings(tmp_path):
     """A config file on a small text; returns the arguments that use it."""
-    write_text(tmp_path / "text.txt")
+    words = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
+    text = "\n\n".join(
+        " ".join(words[(i * 7 + j * (i % 3 + 1)) % 10] for j in range(12)) + "." for i in range(40)
+    )
+    (tmp_path / "text.txt").write_text(text)
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(SETTINGS | {"train_file": "text.txt"}))
     return ["--config", "config.yaml"]
+
+
+@pytest.fixture
+def fails_with(capsys):
+    """Run a recipe's main, expect exit code 2 and one line on stderr, return the line."""
+
+    def run(main, argv: list[str]) -> str:
+        with pytest.raises(SystemExit) as stop:
+            run_program(main, argv)
+        assert stop.value.code == 2
+        err = capsys.readouterr().err
+        assert "Traceback" not in err
+        (line,) = [line for line in err.splitlines() if line.startswith("error")]
+        return line
+
+    return run

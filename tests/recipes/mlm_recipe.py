@@ -1,9 +1,7 @@
-"""The masked-LM recipe as a module, and settings under which it takes a second or two."""
+"""Recipes as modules, and settings under which it takes a second or two."""
 
 import importlib.util
 from pathlib import Path
-
-import yaml
 
 ROOT = Path(__file__).parents[2]
 RECIPE = ROOT / "recipes" / "mlm.py"
@@ -33,38 +31,12 @@ SETTINGS = {
 }
 
 
-WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
-
-
-def write_text(file):
-    """40 documents of 12 words."""
-    file.write_text(
-        "\n\n".join(
-            " ".join(WORDS[(i * 7 + j * (i % 3 + 1)) % 10] for j in range(12)) + "."
-            for i in range(40)
-        )
-    )
-
-
-def write_long_run(folder):
-    """A config of 16 steps with a checkpoint after 8, its text beside it; returns its file."""
-    write_text(folder / "text.txt")
-    config = SETTINGS | {
-        "train_file": str(folder / "text.txt"),
-        "output_dir": "run",
-        "max_steps": 16,
-        "eval_steps": 8,
-        "save_steps": 8,
-    }
-    (folder / "config.yaml").write_text(yaml.safe_dump(config))
-    return folder / "config.yaml"
-
-
-def load_recipe():
-    spec = importlib.util.spec_from_file_location("mlm_recipe", RECIPE)
+def load_recipe(name):
+    path = ROOT / "recipes" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(f"{name}_recipe", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
-MLM = load_recipe()
+MLM = load_recipe("mlm")

@@ -9,7 +9,7 @@ import pytest
 
 from tests import processes
 from tests.recipes.killed import train_until
-from tests.recipes.mlm_recipe import MLM, write_long_run
+from tests.recipes.long_run import train, write_config
 from tests.recipes.test_mlm import same, weights
 
 pytestmark = pytest.mark.slow
@@ -32,11 +32,7 @@ KILLS = [
 ]
 
 
-def train(argv):
-    MLM.main(argv)
-
-
-def history(folder):
+def logged(folder):
     """What was logged of training and evaluation, without what a clock says."""
     state = json.loads((folder / "run" / "trainer_state.json").read_text())
     kept = ("step", "epoch", "loss", "grad_norm", "learning_rate", "eval_loss")
@@ -46,7 +42,7 @@ def history(folder):
 
 @pytest.fixture(scope="module")
 def arguments(tmp_path_factory):
-    config = write_long_run(tmp_path_factory.mktemp("text"))
+    config = write_config(tmp_path_factory.mktemp("text"))
     cadence = ["--logging_steps", "3", "--save_steps", "4", "--save_total_limit", "1"]
     return ["--config", str(config), *cadence, "--eval_steps", "4"]
 
@@ -54,7 +50,7 @@ def arguments(tmp_path_factory):
 @pytest.fixture(scope="module")
 def uninterrupted(arguments, tmp_path_factory):
     folder = tmp_path_factory.mktemp("whole")
-    processes.run(train, arguments, folder=folder)
+    processes.run(train, "mlm", arguments, folder=folder)
     return folder
 
 
@@ -69,9 +65,9 @@ def test_killed_at_many_moments_the_run_ends_bit_for_bit(arguments, uninterrupte
         if where == "checkpoint-8":
             # The older one goes only when the newer one is sealed.
             assert (tmp_path / "run" / "checkpoint-4" / "model.safetensors").is_file()
-    processes.run(train, arguments, folder=tmp_path)
+    processes.run(train, "mlm", arguments, folder=tmp_path)
     assert same(weights(tmp_path / "run"), weights(uninterrupted / "run"))
-    assert history(tmp_path) == history(uninterrupted)
+    assert logged(tmp_path) == logged(uninterrupted)
     assert (tmp_path / "run" / "README.md").is_file()
 
 
@@ -81,6 +77,6 @@ def test_sigterm_saves_and_leaves_and_the_run_ends_bit_for_bit(arguments, uninte
     assert code == 128 + signal.SIGTERM
     assert (tmp_path / "run" / f"checkpoint-{where}" / "checksums.json").is_file()
     assert not (tmp_path / "run" / "model.safetensors").exists()
-    processes.run(train, arguments, folder=tmp_path)
+    processes.run(train, "mlm", arguments, folder=tmp_path)
     assert same(weights(tmp_path / "run"), weights(uninterrupted / "run"))
-    assert history(tmp_path) == history(uninterrupted)
+    assert logged(tmp_path) == logged(uninterrupted)
