@@ -1,7 +1,7 @@
 """What a Trainer needs so that every engine saves a whole model and ends like a single process."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from transformers import PreTrainedModel, Trainer, TrainerState
@@ -60,7 +60,7 @@ class EngineTrainer(Trainer):
             super().save_model(output_dir, _internal_call)
             return
         weights = self.accelerator.get_state_dict(self.model)
-        self._save(output_dir, state_dict=weights)
+        self._save(output_dir, state_dict=cast(dict[str, Any], weights))
         if self.args.push_to_hub and not _internal_call:
             self.push_to_hub(commit_message="Model save", revision=self.args.hub_revision)
 
@@ -85,8 +85,8 @@ class EngineTrainer(Trainer):
         unset_hf_deepspeed_config()  # or ZeRO-3 would share this one out too
         model_class = _class_of(self.model)
         folder = str(self.args.output_dir)
-        self.model = model_class.from_pretrained(folder, dtype=torch.float32).to(self.args.device)
-        self.model.eval()
+        model: torch.nn.Module = model_class.from_pretrained(folder, dtype=torch.float32)
+        self.model = model.to(self.args.device).eval()
 
     def end(self) -> None:
         """Trainer's end; the next run in this process finds no engine of this one."""

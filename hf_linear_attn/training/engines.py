@@ -9,8 +9,10 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any
 
+import torch
 from accelerate.utils import DistributedType, parse_flag_from_env
 from transformers import TrainingArguments
 from transformers.integrations.deepspeed import set_hf_deepspeed_config, unset_hf_deepspeed_config
@@ -52,9 +54,6 @@ def engine_of(args: TrainingArguments) -> Engine:
 def check_engine(args: TrainingArguments) -> None:
     """Check that the engine asked for is the one that would run.
 
-    On a CPU DeepSpeed is kept from compiling its shared-memory operator: that takes minutes, needs
-    a compiler, and a first run that is killed meanwhile leaves a lock that hangs all later ones.
-
     Raises:
         ValueError: an engine that would silently become another one, processes that would not know
             of each other, or an engine's setting under which no whole model would be saved.
@@ -64,6 +63,20 @@ def check_engine(args: TrainingArguments) -> None:
         _check_deepspeed(args)
     elif _asks_for_fsdp(args):
         _check_fsdp(args)
+
+
+def keep_deepspeed_from_compiling() -> None:
+    """Let DeepSpeed, on a CPU, do without its shared-memory operator; gloo serves as well.
+
+    Its compilation takes minutes, needs a compiler, and a first run that is killed meanwhile leaves
+    a lock that hangs all later ones. It would begin as soon as `TrainingArguments` are made, so
+    this comes before them, in processes that a launcher has started.
+    """
+    launched = "RANK" in os.environ
+    if launched and not torch.cuda.is_available() and find_spec("deepspeed") is not None:
+        import deepspeed
+
+        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
 
 
 @contextmanager
@@ -86,16 +99,16 @@ def built_whole(args: TrainingArguments) -> Iterator[None]:
         set_hf_deepspeed_config(config)
 
 
-def missing_package_advice(error: ImportError) -> str:
-    """How to install what an argument needs, for the error that its absence has raised."""
+def missing_package(error: ImportError) -> tuple[str, str]:
+    """The package whose absence has raised an error, and how to install it."""
     text = f"{error.name} {error}".lower()
-    for package, extra in (("deepspeed", "deepspeed"), ("flash", "flash")):
-        if package in text:
-            return f"install it with pip install 'hf-linear-attn[{extra}]'"
-    return "install it"
+    if "deepspeed" in text:
+        return "deepspeed", "install it with pip install 'hf-linear-attn[deepspeed]'"
+    return error.name or str(error), "install it"
 
 
 def _zero(args: TrainingArguments) -> dict[str, Any]:
+    assert args.deepspeed_plugin is not None
     return args.deepspeed_plugin.deepspeed_config.get("zero_optimization", {})
 
 
@@ -133,10 +146,6 @@ def _check_deepspeed(args: TrainingArguments) -> None:
             "ZeRO-3 would save no whole model: set stage3_gather_16bit_weights_on_model_save to "
             "true in the DeepSpeed config, as in recipes/deepspeed/zero3.json"
         )
-    if args.device.type == "cpu":
-        import deepspeed
-
-        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
 
 
 def _check_fsdp(args: TrainingArguments) -> None:

@@ -12,7 +12,11 @@ from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 from transformers.trainer_utils import has_length
 
 from hf_linear_attn.training.casting import did_you_mean
-from hf_linear_attn.training.engines import check_engine, missing_package_advice
+from hf_linear_attn.training.engines import (
+    check_engine,
+    keep_deepspeed_from_compiling,
+    missing_package,
+)
 from hf_linear_attn.training.recipe_parser import RecipeParser
 
 # What stands behind each name of report_to, as it is imported; the first one found serves.
@@ -72,6 +76,7 @@ def parse_arguments(parser: RecipeParser, argv: list[str], default_config: Path)
     Raises:
         ValueError: as `parse_recipe`, and for a missing package.
     """
+    keep_deepspeed_from_compiling()
     try:
         return parser.parse_recipe(argv, default_config=default_config)
     except ValueError:
@@ -80,10 +85,10 @@ def parse_arguments(parser: RecipeParser, argv: list[str], default_config: Path)
     except ImportError as error:
         # TrainingArguments registers its engine for all models before it finds it missing.
         unset_hf_deepspeed_config()
-        package = error.name or str(error)
+        package, advice = missing_package(error)
         raise ValueError(
             f"an argument needs a package that is not installed: {package}; "
-            f"{missing_package_advice(error)} or leave the argument (such as deepspeed) out"
+            f"{advice} or leave the argument (such as deepspeed) out"
         ) from error
 
 
