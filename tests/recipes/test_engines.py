@@ -11,6 +11,7 @@ import signal
 from pathlib import Path
 
 import pytest
+from safetensors import safe_open
 
 from hf_linear_attn.training.preemption import EXIT_CODE
 from hf_linear_attn.training.program import run_program
@@ -105,10 +106,19 @@ def reload_loss(argv):
     return state["log_history"][0]["eval_loss"]
 
 
+def names(folder):
+    with safe_open(folder / "run" / "model.safetensors", framework="pt") as tensors:
+        return set(tensors.keys())
+
+
 @pytest.mark.parametrize("engine", ENGINES)
-def test_the_saved_model_has_the_final_evaluation_loss(engine, finished, whole, tmp_path):
+def test_the_saved_model_has_the_final_evaluation_loss(
+    engine, finished, one_process, whole, tmp_path
+):
     folder = finished(engine)
     assert same(weights(folder / "run"), weights(folder / "run" / "checkpoint-16"))
+    # Tied weights are written once.
+    assert names(folder) == names(one_process("mlm"))
     changes = ["--model_name_or_path", str(folder / "run"), "--output_dir", "again"]
     argv = whole("--max_steps", "1", *changes)
     [loss] = processes.run(reload_loss, argv, folder=tmp_path)
@@ -189,3 +199,52 @@ def test_sigterm_to_one_process_stops_all_and_nothing_is_lost(engine, finished, 
     for key in ("loss", "eval_loss"):
         assert history(tmp_path, key) == history(finished(engine), key)
     assert same(weights(tmp_path / "run"), weights(finished(engine) / "run"))
+
+
+def loaded_in_parts(folder):
+    """Load and widen a model whose parts lie on two processes; how far it is from the whole one."""
+    import deepspeed
+    import torch
+    from transformers import AutoModelForMaskedLM, TrainingArguments
+    from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled
+
+    from hf_linear_attn.training.engines import built_whole, keep_deepspeed_from_compiling
+
+    keep_deepspeed_from_compiling()
+    args = TrainingArguments(use_cpu=True, report_to="none")
+    assert is_deepspeed_zero3_enabled()
+    with built_whole(args):
+        whole = AutoModelForMaskedLM.from_pretrained(folder)
+        assert all(p.numel() for p in whole.parameters())
+    assert is_deepspeed_zero3_enabled()
+    parts = AutoModelForMaskedLM.from_pretrained(folder)
+    # Each process keeps its part elsewhere: the parameters themselves are empty.
+    assert not any(p.numel() for p in parts.parameters())
+
+    def distance():
+        with deepspeed.zero.GatheredParameters(list(parts.parameters())):
+            pairs = zip(parts.parameters(), whole.parameters(), strict=True)
+            return max(float((a - b[: len(a)]).abs().max()) for a, b in pairs)
+
+    loaded = distance()
+    # No new rows at random: what is compared must be what was there.
+    parts.resize_token_embeddings(256)
+    whole.resize_token_embeddings(256)
+    sizes = [parts.config.vocab_size, parts.get_output_embeddings().out_features]
+    tied = parts.get_output_embeddings().weight is parts.get_input_embeddings().weight
+    with deepspeed.zero.GatheredParameters(list(parts.parameters())):
+        sizes.append(len(parts.get_input_embeddings().weight))
+        sizes += [len(p) for n, p in parts.named_parameters() if n.endswith("lm_head.bias")]
+    torch.distributed.barrier()
+    return {"loaded": loaded, "resized": distance(), "sizes": sizes, "tied": tied}
+
+
+def test_zero3_loads_and_resizes_models_with_empty_shards(one_process, tmp_path):
+    folder = one_process("mlm") / "run"
+    where = {"folder": tmp_path, "processes": 2, "engine": "zero3"}
+    for found in processes.run(loaded_in_parts, str(folder), **where):
+        assert found["loaded"] == 0
+        assert found["resized"] == 0
+        assert set(found["sizes"]) == {256}
+        assert len(found["sizes"]) >= 3
+        assert found["tied"]
