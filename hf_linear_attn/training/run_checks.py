@@ -14,6 +14,11 @@ from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 from transformers.trainer_utils import has_length
 
 from hf_linear_attn.training.casting import did_you_mean
+from hf_linear_attn.training.engines import (
+    check_engine,
+    keep_deepspeed_from_compiling,
+    missing_package,
+)
 from hf_linear_attn.training.recipe_parser import RecipeParser
 
 # What stands behind each name of report_to, as it is imported; the first one found serves.
@@ -73,6 +78,7 @@ def parse_arguments(parser: RecipeParser, argv: list[str], default_config: Path)
     Raises:
         ValueError: as `parse_recipe`, and for a missing package.
     """
+    keep_deepspeed_from_compiling()
     try:
         return parser.parse_recipe(argv, default_config=default_config)
     except ValueError:
@@ -81,10 +87,10 @@ def parse_arguments(parser: RecipeParser, argv: list[str], default_config: Path)
     except ImportError as error:
         # TrainingArguments registers its engine for all models before it finds it missing.
         unset_hf_deepspeed_config()
-        package = error.name or str(error)
+        package, advice = missing_package(error)
         raise ValueError(
-            f"an argument needs a package that is not installed: {package}; install it or leave "
-            "the argument (such as deepspeed) out"
+            f"an argument needs a package that is not installed: {package}; "
+            f"{advice} or leave the argument (such as deepspeed) out"
         ) from error
 
 
@@ -105,6 +111,7 @@ def check_training_arguments(
     _check_reporters(args)
     _check_optimizer(args)
     _check_unsupported(args)
+    check_engine(args)
     if args.do_predict and not predicts:
         raise ValueError("do_predict: there is no test set in this recipe; leave it out")
 
@@ -238,6 +245,11 @@ def _check_unsupported(args: TrainingArguments) -> None:
     if args.use_liger_kernel:
         raise ValueError(
             "use_liger_kernel: there are no Liger kernels for these models; leave it out"
+        )
+    if args.enable_jit_checkpoint:
+        raise ValueError(
+            "enable_jit_checkpoint is not needed: on SIGTERM a run finishes its step, saves a "
+            "checkpoint and leaves; leave it out"
         )
     if args.resume_from_checkpoint is not None:
         raise ValueError(
