@@ -14,7 +14,7 @@ from hf_linear_attn.training.glue.tasks import GLUE_TASKS, TASKS, LabelForm, Tas
 METRIC_NAMES = ("accuracy", "f1", "matthews_correlation", "pearson", "spearmanr")
 Problem = Literal["classification", "regression"]
 _COLUMN_FIELDS = ("text_column", "text_pair_column", "label_column")
-_CUSTOM_FIELDS = ("label_names", "metrics")
+_CUSTOM_FIELDS = ("class_names", "metrics")
 _POSITIVE = ("max_train_examples", "max_eval_examples", "preprocessing_num_workers")
 SHORTEST = 8  # tokens: room for special tokens and a word of each text
 
@@ -32,7 +32,7 @@ class TaskArguments:
             "commas between them, or all (the nine of GLUE), are a suite"
         },
     )
-    seeds: str | list[int] | None = field(
+    seeds: str | None = field(
         default=None,
         metadata={
             "help": "seeds with commas between them: each task is run with each, in "
@@ -109,7 +109,7 @@ class TaskArguments:
     label_column: str | None = field(
         default=None, metadata={"help": "column of the label (null: as the task has it)"}
     )
-    label_names: list[str] | None = field(
+    class_names: list[str] | None = field(
         default=None,
         metadata={
             "help": "the classes of a custom task in their order (null: those of the training "
@@ -148,7 +148,7 @@ class TaskArguments:
 
     def __post_init__(self) -> None:
         """Check what can be known without looking at the data."""
-        self.seeds = _seeds(self.seeds)
+        self.seed_numbers()
         for name in self.task_names():
             if name != "custom":
                 find_task(name)
@@ -164,6 +164,18 @@ class TaskArguments:
         wanted = [n for name in names for n in (GLUE_TASKS if name == "all" else (name,))]
         return tuple(dict.fromkeys(wanted))
 
+    def seed_numbers(self) -> "list[int] | None":
+        """The seeds asked for; None where there is only the run's own."""
+        if self.seeds is None:
+            return None
+        words = [word.strip() for word in self.seeds.split(",")]
+        if not all(word.isdecimal() for word in words):
+            raise ValueError(f"seeds: got {self.seeds!r}, expected whole numbers such as 1,2,3")
+        seeds = [int(word) for word in words]
+        if len(set(seeds)) < len(seeds) or max(seeds) >= 2**32:
+            raise ValueError(f"seeds: got {self.seeds!r}, expected different numbers below 2**32")
+        return seeds
+
     @property
     def is_suite(self) -> bool:
         """Whether several runs are asked for."""
@@ -172,7 +184,9 @@ class TaskArguments:
     def _check_sources(self) -> None:
         given = [n for n in ("data_dir", "dataset_name", "train_file") if getattr(self, n)]
         if len(given) > 1:
-            raise ValueError(f"give one of --data_dir, --dataset_name and --train_file; got {given}")
+            raise ValueError(
+                f"give one of --data_dir, --dataset_name and --train_file; got {given}"
+            )
         for name in ("validation_file", "test_file"):
             if getattr(self, name) and not self.train_file:
                 raise ValueError(f"--{name} needs --train_file beside it")
@@ -206,12 +220,14 @@ class TaskArguments:
                 raise ValueError(
                     f"metrics: got {name!r}, expected some of {', '.join(METRIC_NAMES)}{hint}"
                 )
-        if self.label_names is not None:
-            _check_label_names(self.label_names, self.problem)
+        if self.class_names is not None:
+            _check_class_names(self.class_names, self.problem)
 
     def _check_numbers(self) -> None:
         if self.problem not in get_args(Problem):
-            raise ValueError(f"problem: got {self.problem!r}, expected classification or regression")
+            raise ValueError(
+                f"problem: got {self.problem!r}, expected classification or regression"
+            )
         if self.max_length < SHORTEST:
             raise ValueError(f"max_length: got {self.max_length}, expected {SHORTEST} or more")
         fraction = self.validation_fraction
@@ -260,7 +276,7 @@ def task_of(args: TaskArguments) -> Task:
 def _custom(args: TaskArguments) -> Task:
     regression = args.problem == "regression"
     metrics = ("pearson", "spearmanr") if regression else ("accuracy",)
-    labels = tuple(args.label_names) if args.label_names else None
+    labels = tuple(args.class_names) if args.class_names else None
     return Task(
         "custom",
         "A task of your own",
@@ -273,21 +289,10 @@ def _custom(args: TaskArguments) -> Task:
     )
 
 
-def _seeds(given: "str | Sequence[int] | None") -> "list[int] | None":
-    """Seeds as people write them: `1,2,3`, `[1, 2, 3]` or one number."""
-    if given is None:
-        return None
-    words = given.split(",") if isinstance(given, str) else [str(seed) for seed in given]
-    if not all(word.strip().isdecimal() for word in words):
-        raise ValueError(f"seeds: got {given!r}, expected whole numbers such as 1,2,3")
-    seeds = [int(word) for word in words]
-    if len(set(seeds)) < len(seeds) or max(seeds) >= 2**32:
-        raise ValueError(f"seeds: got {given!r}, expected different numbers below 2**32")
-    return seeds
-
-
-def _check_label_names(names: Sequence[str], problem: str) -> None:
+def _check_class_names(names: Sequence[str], problem: str) -> None:
     if problem == "regression":
-        raise ValueError("label_names are for classes; a regression has none")
+        raise ValueError("class_names are for classes; a regression has none")
     if len(set(names)) < max(2, len(names)):
-        raise ValueError(f"label_names: got {', '.join(names)}, expected two or more different ones")
+        raise ValueError(
+            f"class_names: got {', '.join(names)}, expected two or more different ones"
+        )

@@ -20,7 +20,7 @@ from hf_linear_attn.training.glue.labels import (
     targets,
 )
 from hf_linear_attn.training.glue.rows import left_out, read_rows
-from hf_linear_attn.training.glue.scores import TaskScores
+from hf_linear_attn.training.glue.scores import TaskScores, check_metrics
 from hf_linear_attn.training.glue.sources import Sources, describe_sources
 from hf_linear_attn.training.glue.splits import Splits, choose_splits
 from hf_linear_attn.training.glue.tasks import Task
@@ -78,6 +78,40 @@ class TaskData:
     shows_test: bool
 
 
+@dataclass(frozen=True)
+class CheckedRows:
+    """Rows that can be trained on.
+
+    Attributes:
+        splits: by use.
+        training_texts: all training rows, before samples are drawn of them.
+        names: the task's classes in its order.
+        order: the same as the model numbers them.
+        labels: split -> targets, where the rows have labels.
+    """
+
+    splits: Splits
+    training_texts: "Dataset"
+    names: tuple[str, ...]
+    order: tuple[str, ...]
+    labels: Mapping[str, np.ndarray]
+
+
+def check_rows(
+    args: TaskArguments, task: Task, sources: Sources, checkpoint: Checkpoint | None
+) -> CheckedRows:
+    """Read the rows of a task and everything that can be wrong with them; see `prepare_task`."""
+    rows = read_rows(sources, task)
+    splits = choose_splits(rows, task, args)
+    names = class_names(task, rows["train"])
+    own = checkpoint.classes if checkpoint else None
+    order = order_of_classes(names, own, checkpoint.name if checkpoint else "")
+    check_metrics(task.metrics, order)
+    labels = _labels(splits, task, order)
+    check_variety(labels["train"], order)
+    return CheckedRows(splits, rows["train"], names, order, labels)
+
+
 def prepare_task(
     args: TaskArguments,
     task: Task,
@@ -102,16 +136,11 @@ def prepare_task(
     Raises:
         ValueError: rows that cannot be used, or classes that are not the checkpoint's.
     """
-    rows = read_rows(sources, task)
-    splits = choose_splits(rows, task, args)
-    names = class_names(task, rows["train"])
-    own = checkpoint.classes if checkpoint else None
-    order = order_of_classes(names, own, checkpoint.name if checkpoint else "")
+    rows = check_rows(args, task, sources, checkpoint)
+    splits, order, labels = rows.splits, rows.order, rows.labels
     scores = TaskScores(task, order)
-    labels = _labels(splits, task, order)
-    check_variety(labels["train"], order)
     tokenizer = load_or_train_tokenizer(
-        tokenizer_name, _texts(rows["train"]), vocab_size, args.max_length, total=None
+        tokenizer_name, _texts(rows.training_texts), vocab_size, args.max_length, total=None
     )
     how = Tokenization(tokenizer, args.max_length, token_types, args.preprocessing_num_workers)
     parts = {"train": splits.train, **splits.evaluation, **splits.test}
@@ -134,7 +163,7 @@ def prepare_task(
         description=(
             f"{task.title} {describe_sources(sources)}.",
             *lines,
-            *_remarks(splits, left_out(sources, task), names, order),
+            *_remarks(splits, left_out(sources, task), rows.names, order),
         ),
         fingerprint={
             "training": labeled_fingerprint(examples["train"]),
@@ -175,16 +204,16 @@ def _line(
         facts.append(", ".join(f"{n} {c:,}" for n, c in zip(order, counts, strict=True)))
     else:
         facts.append(f"mean {labels.mean():.3f}, from {labels.min():g} to {labels.max():g}")
-    facts.append(f"{cut:,} cut to {max_length} tokens" if cut else f"none above {max_length} tokens")
+    facts.append(
+        f"{cut:,} cut to {max_length} tokens" if cut else f"none above {max_length} tokens"
+    )
     empty = sum(not text for text in _texts(rows))
     if empty:
         facts.append(f"{empty:,} texts are empty")
     return "; ".join(facts)
 
 
-def _remarks(
-    splits: Splits, broken: int, names: Sequence[str], order: Sequence[str]
-) -> list[str]:
+def _remarks(splits: Splits, broken: int, names: Sequence[str], order: Sequence[str]) -> list[str]:
     remarks = list(splits.remarks)
     if broken:
         remarks.append(f"{broken:,} rows of the files are cut off and left out")

@@ -34,7 +34,9 @@ def read_official(
     """
     for count, (line, cells, positions) in enumerate(_whole_rows(file, task, layout)):
         row: dict[str, str | int] = {
-            name: cells[positions[name]].strip() for name in ("text", "text_pair") if name in positions
+            name: cells[positions[name]].strip()
+            for name in ("text", "text_pair")
+            if name in positions
         }
         raw = cells[positions["label"]].strip() if "label" in positions else ""
         row["label"] = _label(raw, task, layout, f"{file}, line {line}") if raw else ""

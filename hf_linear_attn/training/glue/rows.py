@@ -54,9 +54,13 @@ def read_rows(sources: Sources, task: Task) -> "dict[str, Dataset]":
         splits = load_rows(sources.name, sources.name, name=sources.config)
         known = {_HUB_SPLITS[name]: name for name in splits if name in _HUB_SPLITS}
         if "train" not in known:
-            raise ValueError(f"data set {sources.name!r}: no split 'train', only {', '.join(splits)}")
+            raise ValueError(
+                f"data set {sources.name!r}: no split 'train', only {', '.join(splits)}"
+            )
         return {
-            ours: _unified(splits[name], f"{sources.name} ({name})", task, needs_label=_labeled(ours))
+            ours: _unified(
+                splits[name], f"{sources.name} ({name})", task, needs_label=_labeled(ours)
+            )
             for ours, name in known.items()
         }
     return {split: _read_source(source, split, task) for split, source in sources.items()}

@@ -102,7 +102,9 @@ def find_sources(args: TaskArguments, task: Task) -> Sources:
 def describe_sources(sources: Sources) -> str:
     """One sentence on where the rows come from, without folders of the machine."""
     if isinstance(sources, Embedded):
-        return "The embedded corpus: Python's reference topics and the standard library's docstrings"
+        return (
+            "The embedded corpus: Python's reference topics and the standard library's docstrings"
+        )
     if isinstance(sources, NamedDataset):
         name = Path(sources.name).name if Path(sources.name).is_dir() else sources.name
         return f"Data set {name}" + (f", configuration {sources.config}" if sources.config else "")
