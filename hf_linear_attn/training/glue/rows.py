@@ -23,7 +23,7 @@ from hf_linear_attn.training.glue.tasks import EVALUATION_SPLITS, TEST_SPLITS, L
 from hf_linear_attn.training.text_files import BUILDERS, identity
 
 if TYPE_CHECKING:
-    from datasets import ClassLabel, Dataset
+    from datasets import ClassLabel, Dataset, Features
 
 Batch = dict[str, list[Any]]
 _HUB_SPLITS = {
@@ -142,14 +142,26 @@ def _read_source(source: Source, split: str, task: Task) -> "Dataset":
 
 def _generated(read: Any, given: dict[str, Any], pair: bool) -> "Dataset":
     """Rows that a function reads, cached under its code and what it is given."""
-    from datasets import Dataset, Features, Value
+    from datasets import Dataset
+    from datasets.exceptions import DatasetGenerationError
     from datasets.fingerprint import Hasher
 
-    names = ("text", "text_pair", "label") if pair else ("text", "label")
-    features = Features({**{n: Value("string") for n in names}, "index": Value("int64")})
+    features = _features(pair)
     key = Hasher.hash([inspect.getsource(sys.modules[read.__module__]), repr(given)])
-    rows = Dataset.from_generator(read, features, gen_kwargs=given, fingerprint=key)
+    try:
+        rows = Dataset.from_generator(read, features, gen_kwargs=given, fingerprint=key)
+    except DatasetGenerationError as error:
+        if isinstance(error.__cause__, ValueError):  # what the reader has to say, unwrapped
+            raise ValueError(str(error.__cause__)) from error
+        raise
     return cast("Dataset", rows)
+
+
+def _features(pair: bool) -> "Features":
+    from datasets import Features, Value
+
+    names = ("text", "text_pair", "label") if pair else ("text", "label")
+    return Features({**{name: Value("string") for name in names}, "index": Value("int64")})
 
 
 def _unified(loaded: Any, source: str, task: Task, needs_label: bool) -> "Dataset":
@@ -168,6 +180,8 @@ def _unified(loaded: Any, source: str, task: Task, needs_label: bool) -> "Datase
         with_indices=True,
         batched=True,
         remove_columns=loaded.column_names,
+        # A column that keeps its name would keep its type.
+        features=_features(len(texts) > 1),
         fn_kwargs={
             "texts": texts,
             "label": label,
