@@ -118,6 +118,11 @@ def attentions_for(args: ModelArguments) -> list[str]:
     ]
 
 
+def longest_input(config: LinearAttnConfig) -> int | None:
+    """The most tokens a model of this config takes; None where it has no limit."""
+    return min(_length_limits(config).values(), default=None)
+
+
 def _length_limits(config: LinearAttnConfig) -> dict[str, int]:
     """The fields that bound a sequence's length: the position table and cosFormer's horizon."""
     limits = {}

@@ -1,6 +1,7 @@
 """A tokenizer: loaded, or a byte-level BPE trained on the documents."""
 
 from collections.abc import Iterable
+from typing import cast
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
@@ -15,6 +16,8 @@ def load_or_train_tokenizer(
     vocab_size: int,
     max_length: int,
     total: int | None = None,
+    *,
+    causal: bool = False,
 ) -> PreTrainedTokenizerFast:
     """Load a tokenizer, or train one.
 
@@ -27,18 +30,32 @@ def load_or_train_tokenizer(
             corpus may have fewer merges to offer: `len(tokenizer)` is the true size.
         max_length: longest input in tokens, special tokens included.
         total: number of documents, for the progress bar.
+        causal: for a causal language model: no mask token is needed, padding may be the end token,
+            and a text is left open (no end token behind it), since the model is to go on with it.
 
     Raises:
-        ValueError: nothing to load, a tokenizer that cannot serve a masked language model, a
-            vocabulary below 261, or no text to train on.
+        ValueError: nothing to load, a tokenizer that cannot serve such a model, a vocabulary below
+            261, or no text to train on.
     """
     if max_length < 1:
         raise ValueError(f"max_length: got {max_length}, expected 1 or more")
     if name is None:
-        return _train(texts, vocab_size, max_length, total)
-    tokenizer = _load(name)
-    tokenizer.model_max_length = max_length
+        tokenizer = _train(texts, vocab_size, max_length, total)
+    else:
+        tokenizer = _load(name)
+        (_check_causal if causal else _check_masked)(tokenizer, name)
+        tokenizer.model_max_length = max_length
+    if causal:
+        _leave_open(tokenizer)
     return tokenizer
+
+
+def edge_tokens(tokenizer: PreTrainedTokenizerFast) -> tuple[int | None, int | None]:
+    """The ids of the tokens for the start and the end of a text, None where there is none."""
+    start, end = tokenizer.cls_token_id, tokenizer.sep_token_id
+    start = tokenizer.bos_token_id if start is None else start
+    end = tokenizer.eos_token_id if end is None else end
+    return cast("tuple[int | None, int | None]", (start, end))
 
 
 def _load(name: str) -> PreTrainedTokenizerFast:
@@ -52,10 +69,38 @@ def _load(name: str) -> PreTrainedTokenizerFast:
             f"tokenizer {name!r} is a {type(tokenizer).__name__}; expected a fast tokenizer, which "
             "knows where words begin (a folder with tokenizer.json)"
         )
+    return tokenizer
+
+
+def _check_masked(tokenizer: PreTrainedTokenizerFast, name: str) -> None:
     for role in ("mask_token", "pad_token"):
         if getattr(tokenizer, role) is None:
             raise ValueError(f"tokenizer {name!r} has no {role}; choose one of a masked model")
-    return tokenizer
+
+
+def _check_causal(tokenizer: PreTrainedTokenizerFast, name: str) -> None:
+    start, end = edge_tokens(tokenizer)
+    if start is None and end is None:
+        raise ValueError(
+            f"tokenizer {name!r} has no token for the end of a text (eos_token) and none for its "
+            "start; choose one of a language model"
+        )
+    if tokenizer.pad_token_id is None:
+        # Padding is known by the mask, never by its id.
+        tokenizer.pad_token = tokenizer.convert_ids_to_tokens(
+            cast(int, start if end is None else end)
+        )
+
+
+def _leave_open(tokenizer: PreTrainedTokenizerFast) -> None:
+    """Texts get the start token alone: behind an end token there is nothing to go on with."""
+    start, end = edge_tokens(tokenizer)
+    opening = tokenizer.convert_ids_to_tokens(cast(int, end if start is None else start))
+    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{opening} $A",
+        pair=f"{opening} $A {opening} $B",
+        special_tokens=[(opening, tokenizer.convert_tokens_to_ids(opening))],
+    )
 
 
 def _train(

@@ -16,8 +16,10 @@ from hf_linear_attn.training.fill_mask import FilledMask, fill_one_mask
 from hf_linear_attn.training.masked_lm_arguments import MaskedLMArguments
 from hf_linear_attn.training.metrics import Unigram
 from hf_linear_attn.training.report import (
+    MASKED_LM,
     RunResults,
     evaluation_before_training,
+    filled_mask_lines,
     next_commands,
     result_rows,
     show_report,
@@ -59,7 +61,8 @@ def make_model(**fields):
 
 def printed(width: int = 80, commands=()) -> str:
     stream = io.StringIO()
-    show_report(Console(file=stream, width=width), RESULTS, EXAMPLE, commands, Path("runs/x"))
+    lines = filled_mask_lines(EXAMPLE)
+    show_report(Console(file=stream, width=width), RESULTS, lines, commands, Path("runs/x"))
     return stream.getvalue()
 
 
@@ -100,6 +103,7 @@ def test_commands_name_the_run_file_and_can_be_parsed_by_a_shell():
         next_commands(
             "recipes/mlm.py",
             Path("runs/my run"),
+            MASKED_LM,
             longer=("max_steps", 1_200_000),
             other_attention="softmax",
         )
@@ -114,14 +118,14 @@ def test_commands_name_the_run_file_and_can_be_parsed_by_a_shell():
 
 
 def test_commands_that_would_not_work_are_left_out():
-    commands = next_commands("mlm.py", Path("x"), longer=None, other_attention=None)
+    commands = next_commands("mlm.py", Path("x"), MASKED_LM, longer=None, other_attention=None)
     assert [purpose for purpose, _ in commands] == ["load the model in Python"]
 
 
 def test_the_loading_command_works(tmp_path, tokenizer, capsys):
     make_model().save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
-    ((_, command),) = next_commands("m", tmp_path, longer=None, other_attention=None)
+    ((_, command),) = next_commands("m", tmp_path, MASKED_LM, longer=None, other_attention=None)
     _, _, code = shlex.split(command)
     exec(code, {})
     assert capsys.readouterr().out.count("token_str") == 5
