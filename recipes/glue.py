@@ -63,14 +63,9 @@ def main(argv: list[str]) -> None:
 def run_suite(cells: Sequence[Cell], console: Console) -> None:
     """Carry out what is not finished; everything is checked before anything is trained."""
     runs = [GlueRun(cell.args, RECIPE) for cell in cells]
-    waiting = []
-    for run in runs:
-        run.check()
-        folder = open_run_folder(run.output_dir, resolve_arguments(*run.arguments))
-        if not folder.finished:
-            waiting.append(run)
-    for task in dict.fromkeys(run.task for run in waiting):
-        next(run for run in waiting if run.task == task).check_rows()
+    waiting = [run for run in runs if not _is_finished(run)]
+    for run in {run.task.name: run for run in waiting}.values():
+        run.check_rows()
     for run in runs:
         name = f"{run.task.name}, seed {run.training.seed}"
         if run not in waiting:
@@ -78,6 +73,11 @@ def run_suite(cells: Sequence[Cell], console: Console) -> None:
             continue
         console.rule(name)
         carry_out(run, console)
+
+
+def _is_finished(run: GlueRun) -> bool:
+    run.check()
+    return open_run_folder(run.output_dir, resolve_arguments(*run.arguments)).finished
 
 
 def report_suite(

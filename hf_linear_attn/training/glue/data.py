@@ -121,6 +121,7 @@ def prepare_task(
     tokenizer_name: str | None,
     vocab_size: int,
     token_types: bool = False,
+    is_decoder: bool = False,
 ) -> TaskData:
     """Read rows, order the classes, load or train the tokenizer, tokenize, measure the baseline.
 
@@ -132,6 +133,7 @@ def prepare_task(
         tokenizer_name: folder or name; None trains one on the training texts.
         vocab_size: of a tokenizer to train.
         token_types: the model tells the texts of a pair apart by type.
+        is_decoder: texts are as a causal language model reads them, without an end token.
 
     Raises:
         ValueError: rows that cannot be used, or classes that are not the checkpoint's.
@@ -140,7 +142,12 @@ def prepare_task(
     splits, order, labels = rows.splits, rows.order, rows.labels
     scores = TaskScores(task, order)
     tokenizer = load_or_train_tokenizer(
-        tokenizer_name, _texts(rows.training_texts), vocab_size, args.max_length, total=None
+        tokenizer_name,
+        _texts(rows.training_texts),
+        vocab_size,
+        args.max_length,
+        total=len(rows.training_texts) * len(task.text_columns),
+        causal=is_decoder,
     )
     how = Tokenization(tokenizer, args.max_length, token_types, args.preprocessing_num_workers)
     parts = {"train": splits.train, **splits.evaluation, **splits.test}

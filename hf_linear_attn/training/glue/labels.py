@@ -77,9 +77,9 @@ def order_of_classes(
     theirs = "without names" if unnamed else ", ".join(of_checkpoint)
     ours = ", ".join(names) if names else "none: a regression"
     raise ValueError(
-        f"task and model do not agree: the classes of {source} are {len(of_checkpoint)} ({theirs}), "
-        f"those of the task are {len(names)} ({ours}); choose another model or pass --new_head to "
-        "keep its encoder alone"
+        f"task and model do not agree: the classes of {source} are {len(of_checkpoint)} "
+        f"({theirs}), those of the task are {len(names)} ({ours}); choose another model or pass "
+        "--new_head to keep its encoder alone"
     )
 
 
@@ -106,8 +106,9 @@ def targets(rows: "Dataset", split: str, task: Task, order: Sequence[str]) -> np
     if unknown:
         name = next(iter(unknown))
         raise ValueError(
-            f"{split}, row {given.index(name)}: label {name!r} is unknown ({unknown.total():,} rows "
-            f"in all), expected one of {', '.join(order)}{did_you_mean(name, order)}"
+            f"{split}, row {given.index(name)}: label {name!r} is unknown "
+            f"({unknown.total():,} rows in all), expected one of {', '.join(order)}"
+            f"{did_you_mean(name, order)}"
         )
     return np.array([ids[label] for label in given], dtype=np.int64)
 

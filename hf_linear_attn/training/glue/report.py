@@ -45,7 +45,7 @@ class TaskResults:
 
 
 def metric_prefix(split: str) -> str:
-    """What the metrics of a split begin with: the main evaluation's is `eval`, as Trainer has it."""
+    """What the metrics of a split begin with: `eval` for the main one, as Trainer has it."""
     return split.replace("validation", "eval", 1) if split.startswith("validation") else split
 
 
@@ -94,7 +94,8 @@ def loading_command(output_dir: str, pair: bool) -> str:
     given = "{'text': 'One text', 'text_pair': 'and another'}" if pair else "'A text to classify'"
     code = (
         "import hf_linear_attn; from transformers import pipeline; "
-        f"classify = pipeline('text-classification', model={output_dir!r}); print(classify({given}))"
+        f"classify = pipeline('text-classification', model={output_dir!r}); "
+        f"print(classify({given}))"
     )
     # In double quotes it reads more easily, where the path has nothing that a shell would replace.
     plain = re.fullmatch(r"[\w./-]+", output_dir)

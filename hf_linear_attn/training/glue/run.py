@@ -16,7 +16,7 @@ from transformers.trainer_utils import TrainOutput
 
 from hf_linear_attn.integrations.model_card import write_model_card
 from hf_linear_attn.training import model_setup
-from hf_linear_attn.training.callbacks import write_loss_curve
+from hf_linear_attn.training.callbacks import LossCurve, write_loss_curve
 from hf_linear_attn.training.glue.arguments import GlueArguments, task_of
 from hf_linear_attn.training.glue.data import Checkpoint, check_rows, prepare_task
 from hf_linear_attn.training.glue.labels import checkpoint_classes, label_fields
@@ -30,7 +30,7 @@ from hf_linear_attn.training.glue.report import (
 from hf_linear_attn.training.glue.sources import NamedDataset, find_sources
 from hf_linear_attn.training.glue.submission import write_submission
 from hf_linear_attn.training.glue.tasks import TEST_SPLITS
-from hf_linear_attn.training.report import next_commands
+from hf_linear_attn.training.report import commands_to_go_on
 from hf_linear_attn.training.run import Run
 from hf_linear_attn.training.run_card import run_card
 from hf_linear_attn.training.run_checks import check_training_arguments, longer_run
@@ -70,6 +70,7 @@ class GlueRun(Run):
         draft = draft.settle()
         model_setup.check_block_size(draft, self.args.task.max_length, "max_length")
         self.token_types = draft.type_vocab_size > 1
+        self.is_decoder = bool(draft.is_decoder)
 
     def prepare(self, folder: RunFolder) -> dict[str, str]:
         """Tokenizer, examples, baseline."""
@@ -83,6 +84,7 @@ class GlueRun(Run):
             tokenizer_name=None if tokenizer is None else str(tokenizer),
             vocab_size=model.vocab_size,
             token_types=self.token_types,
+            is_decoder=self.is_decoder,
         )
         if self.data.shows_test and self.training.load_best_model_at_end:
             raise ValueError(
@@ -128,7 +130,7 @@ class GlueRun(Run):
             eval_dataset=next(iter(self.data.evaluation.values())),
             processing_class=self.data.tokenizer,
             compute_metrics=self.data.scores,
-            callbacks=callbacks,
+            callbacks=[LossCurve(label=self.loss_label), *callbacks],
         )
 
     def measure(self, trainer: RecipeTrainer, trained: TrainOutput) -> dict[str, Any]:
@@ -184,7 +186,7 @@ class GlueRun(Run):
             started_from=self.args.model.model_name_or_path,
         )
         write_model_card(self.output_dir, facts)
-        write_loss_curve(trainer.state.log_history, self.output_dir, 0.0)
+        write_loss_curve(trainer.state.log_history, self.output_dir, label=self.loss_label)
         title, commands = self.task.title, self.commands()
         show_report(console, title, self.results, files, commands, self.output_dir)
 
@@ -193,15 +195,20 @@ class GlueRun(Run):
         model = self.args.model
         # A saved model has its attention.
         others = [] if model.model_name_or_path else model_setup.attentions_for(model)
-        _, *going_on = next_commands(
+        going_on = commands_to_go_on(
             self.recipe,
             self.output_dir,
-            longer=longer_run(self.training),
-            other_attention=next(iter(others), None),
+            longer_run(self.training),
+            next(iter(others), None),
         )
         pair = len(self.task.text_columns) > 1
         loading = loading_command(str(self.output_dir), pair)
         return [("load the model in Python", loading), *going_on]
+
+    @property
+    def loss_label(self) -> str:
+        """What the loss is."""
+        return "mean squared error" if self.task.is_regression else "cross-entropy (nats)"
 
     def _check_predictions(self) -> None:
         """Where the files are known, so are the test rows."""
