@@ -216,14 +216,14 @@ def _line(
     )
     empty = sum(not text for text in _texts(rows))
     if empty:
-        facts.append(f"{empty:,} texts are empty")
+        facts.append(f"empty texts: {empty:,}")
     return "; ".join(facts)
 
 
 def _remarks(splits: Splits, broken: int, names: Sequence[str], order: Sequence[str]) -> list[str]:
     remarks = list(splits.remarks)
     if broken:
-        remarks.append(f"{broken:,} rows of the files are cut off and left out")
+        remarks.append(f"rows that are cut off in the files and left out: {broken:,}")
     if tuple(names) != tuple(order):
         remarks.append(
             f"the checkpoint numbers the classes {', '.join(order)}: rows are mapped by name"

@@ -74,7 +74,7 @@ def test_a_model_without_a_classifier_has_no_classes():
     ],
 )
 def test_a_checkpoint_of_another_task_is_refused(theirs):
-    with pytest.raises(ValueError, match="task and model do not agree.*--new_head"):
+    with pytest.raises(ValueError, match=r"task and model do not agree.*--new_head"):
         order_of_classes(TASKS["rte"].labels, checkpoint_classes(config(theirs)), "runs/other")
 
 
@@ -113,7 +113,7 @@ def test_wrong_labels_are_refused(task, labels, message):
 def test_training_rows_of_one_class_are_refused():
     with pytest.raises(ValueError, match="all 3 training rows are of class 'b'"):
         check_variety(np.array([1, 1, 1]), ("a", "b"))
-    with pytest.raises(ValueError, match="labelled 2.5"):
+    with pytest.raises(ValueError, match=r"labelled 2\.5"):
         check_variety(np.array([2.5, 2.5]), ())
 
 
