@@ -240,10 +240,7 @@ def test_b39_accumulated_batches_equal_a_big_one(config):
 
 
 def test_a_custom_file_is_evaluated_on_held_out_rows_and_once_on_its_test_rows(config, capsys):
-    lines = [f"the word is {'spam' if i % 2 else 'ham'} {i},{'bad' if i % 2 else 'good'}"]
-    lines = [
-        f"word {i} {'spam' if i % 2 else 'ham'},{'bad' if i % 2 else 'good'}" for i in range(40)
-    ]
+    lines = [f"word {i} {('ham', 'spam')[i % 2]},{('good', 'bad')[i % 2]}" for i in range(40)]
     write(Path("train.csv"), "body,kind", *lines[:30])
     write(Path("test.csv"), "body,kind", *lines[30:])
     config = ["--config", "config.yaml", "--data_dir", "null", "--task", "custom"]

@@ -17,77 +17,90 @@ from sklearn import metrics as scores
 _CITATION = "Wang et al. 2018, GLUE: A Multi-Task Benchmark, https://arxiv.org/abs/1804.07461"
 
 
-class _Labels(evaluate.Metric):
-    """What the metrics of classes share: predictions and references are int (rows,)."""
+class _Measure(evaluate.Metric):
+    """What the metrics share: predictions and references are (rows,)."""
+
+    key = ""
+    kind = "int64"
 
     def _info(self) -> evaluate.MetricInfo:
-        return _info(self, "int64")
+        features = Features({"predictions": Value(self.kind), "references": Value(self.kind)})
+        description = (type(self).__doc__ or "").strip()
+        return evaluate.MetricInfo(description=description, citation=_CITATION, features=features)
+
+    def _compute(
+        self, *, predictions: Any = None, references: Any = None, **kwargs: Any
+    ) -> dict[str, float]:
+        return {self.key: self.measure(predictions, references, **kwargs)}
+
+    def measure(self, predictions: Any, references: Any) -> float:
+        """The figure itself."""
+        raise NotImplementedError
 
 
-class _Numbers(evaluate.Metric):
-    """What the metrics of numbers share: predictions and references are float (rows,)."""
-
-    def _info(self) -> evaluate.MetricInfo:
-        return _info(self, "float64")
-
-
-class Accuracy(_Labels):
+class Accuracy(_Measure):
     """Share of right answers."""
 
-    def _compute(self, predictions: Any, references: Any) -> dict[str, float]:
-        return {"accuracy": float(scores.accuracy_score(references, predictions))}
+    key = "accuracy"
+
+    def measure(self, predictions: Any, references: Any) -> float:
+        """Of int (rows,)."""
+        return float(scores.accuracy_score(references, predictions))
 
 
-class F1(_Labels):
+class F1(_Measure):
     """Harmonic mean of precision and recall of one class; 0 where it was never predicted.
 
     `compute(..., positive=1)` names the class.
     """
 
-    def _compute(self, predictions: Any, references: Any, positive: int = 1) -> dict[str, float]:
+    key = "f1"
+
+    def measure(self, predictions: Any, references: Any, positive: int = 1) -> float:
+        """Of int (rows,)."""
         score = scores.f1_score(
             np.asarray(references) == positive,
             np.asarray(predictions) == positive,
             zero_division=0.0,  # pyright: ignore[reportArgumentType]
         )
-        return {"f1": float(score)}
+        return float(score)
 
 
-class MatthewsCorrelation(_Labels):
+class MatthewsCorrelation(_Measure):
     """Matthews's correlation, −1 to 1; 0 for constant predictions."""
 
-    def _compute(self, predictions: Any, references: Any) -> dict[str, float]:
-        score = scores.matthews_corrcoef(references, predictions)
-        return {"matthews_correlation": float(score)}
+    key = "matthews_correlation"
+
+    def measure(self, predictions: Any, references: Any) -> float:
+        """Of int (rows,)."""
+        return float(scores.matthews_corrcoef(references, predictions))
 
 
-class Pearson(_Numbers):
+class Pearson(_Measure):
     """Pearson's correlation; 0 where predictions or references are constant."""
 
-    def _compute(self, predictions: Any, references: Any) -> dict[str, float]:
-        return {"pearson": _correlation(stats.pearsonr, predictions, references)}
+    key = "pearson"
+    kind = "float64"
+
+    def measure(self, predictions: Any, references: Any) -> float:
+        """Of float (rows,)."""
+        return _correlation(stats.pearsonr, predictions, references)
 
 
-class Spearman(_Numbers):
+class Spearman(_Measure):
     """Spearman's rank correlation; 0 where predictions or references are constant."""
 
-    def _compute(self, predictions: Any, references: Any) -> dict[str, float]:
-        return {"spearmanr": _correlation(stats.spearmanr, predictions, references)}
+    key = "spearmanr"
+    kind = "float64"
+
+    def measure(self, predictions: Any, references: Any) -> float:
+        """Of float (rows,)."""
+        return _correlation(stats.spearmanr, predictions, references)
 
 
 METRICS: Mapping[str, type[evaluate.Metric]] = {
-    "accuracy": Accuracy,
-    "f1": F1,
-    "matthews_correlation": MatthewsCorrelation,
-    "pearson": Pearson,
-    "spearmanr": Spearman,
+    metric.key: metric for metric in (Accuracy, F1, MatthewsCorrelation, Pearson, Spearman)
 }
-
-
-def _info(metric: evaluate.Metric, kind: str) -> evaluate.MetricInfo:
-    features = Features({"predictions": Value(kind), "references": Value(kind)})
-    description = (type(metric).__doc__ or "").strip()
-    return evaluate.MetricInfo(description=description, citation=_CITATION, features=features)
 
 
 def _correlation(measure: Any, predictions: Any, references: Any) -> float:

@@ -175,7 +175,7 @@ class GlueRun(Run):
             for split, logits in self.predictions.items()
         ]
         first = next(iter(self.data.evaluation.values()))
-        example = self.data.tokenizer.decode(first[0]["input_ids"], skip_special_tokens=True)
+        example = str(self.data.tokenizer.decode(first[0]["input_ids"], skip_special_tokens=True))
         card = task_card(self.args.task, self.sources, self.data, self.results, example)
         facts = run_card(
             trainer.trained_model,

@@ -46,7 +46,7 @@ def _predictions(task: Task, order: Sequence[str], logits: np.ndarray) -> list[s
         # The benchmark takes nothing outside of the range; a correlation hardly notices.
         limits = task.label_range or (-np.inf, np.inf)
         return [f"{number:.3f}" for number in numbers.clip(*limits)]
-    names = [order[number] for number in logits.argmax(axis=-1)]
+    names = [order[int(number)] for number in logits.argmax(axis=-1)]
     if task.submits_names or not task.labels:
         return names
     return [str(task.labels.index(name)) for name in names]

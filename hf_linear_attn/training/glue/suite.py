@@ -224,7 +224,7 @@ def draw_results(folder: Path, lines: Sequence[Line]) -> Path:
     axes.bar(places, means, 0.6, yerr=bars, capsize=3, label="model")
     for place, values in zip(places, plain.values(), strict=True):
         level = 100 * statistics.fmean(values)
-        label = "constant answer" if place == 0 else None
+        label = "constant answer" if place == 0 else "_nolegend_"
         axes.hlines(level, place - 0.4, place + 0.4, "black", "dashed", label=label)
     axes.set_xticks(places, list(scores))
     axes.set_ylabel("score (%)")

@@ -56,7 +56,7 @@ def test_named_columns_replace_those_of_the_task():
         ({**CUSTOM, "class_names": ["a"]}, "two or more different"),
         ({**CUSTOM, "class_names": ["a", "a"]}, "two or more different"),
         ({**CUSTOM, "class_names": ["a", "b"], "problem": "regression"}, "has none"),
-        ({**CUSTOM, "metrics": ["acuracy"]}, "did you mean 'accuracy'"),
+        ({**CUSTOM, "metrics": ["accuracyy"]}, "did you mean 'accuracy'"),
         ({"task": "rte,cola", "text_column": "a"}, "columns can be named for one task"),
         ({"max_length": 4}, "expected 8 or more"),
         ({"validation_fraction": 1.0}, "above 0 and below 1"),

@@ -98,7 +98,7 @@ def test_classes_of_a_custom_task_are_sorted_numbers_by_value():
     [
         ("sst2", ["positive", "", "negative"], "train, row 1: the label is missing"),
         ("sst2", ["", ""], "are hidden"),
-        ("sst2", ["positive", "negativ"], "row 1: label 'negativ' is unknown.*'negative'"),
+        ("sst2", ["positive", "negativee"], "row 1: label 'negativee' is unknown.*'negative'"),
         ("stsb", ["1.0", "5.2"], "row 1: label 5.2 lies outside of 0 to 5"),
         ("stsb", ["1.0", "-0.1"], "lies outside"),
         ("stsb", ["1.0", "nan"], "lies outside"),
