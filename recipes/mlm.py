@@ -71,6 +71,7 @@ class MaskedLMRun(Run):
             vocab_size=model.vocab_size,
             max_length=self.max_length,
             seed=self.training.seed,
+            tokenizer_type=model.tokenizer_type,
         )
         return self.data.fingerprint
 

@@ -17,9 +17,10 @@ __all__ = [
     "parse_overrides",
 ]
 
-DataFormat = Literal["blocks", "documents", "lines"]
+DataFormat = Literal["blocks", "documents", "lines", "text"]
 Remainder = Literal["drop", "pad", "keep"]
 Masking = Literal["token", "word", "span"]
+TokenizerType = Literal["bpe", "word"]
 SMALLEST_BLOCK = 8
 
 
@@ -70,11 +71,20 @@ class ModelArguments:
             "used is logged as mfu (null: known GPUs are looked up, others log none)"
         },
     )
+    tokenizer_type: TokenizerType = field(
+        default="bpe",
+        metadata={
+            "help": "the tokenizer to train. bpe: byte-level, any text round-trips. word: what "
+            "white space parts, the most frequent words; the others are <unk>, and the end of a "
+            "line is the end token, as word-level results on WikiText have it"
+        },
+    )
 
     def __post_init__(self) -> None:
-        """Check what concerns no model."""
+        """Check the kind of tokenizer and the device's peak."""
         if self.peak_tflops is not None and not 0 < self.peak_tflops < math.inf:
             raise ValueError(f"peak_tflops: got {self.peak_tflops}, expected a number above 0")
+        _check_choice(self, "tokenizer_type", get_args(TokenizerType))
 
 
 @dataclass
@@ -125,7 +135,9 @@ class DataArguments:
             "into blocks that begin with the start token; documents: one example a document; "
             "lines: one example a non-empty line. In .txt files blank lines end a document, "
             "everything else is text (with lines, each line is a document); elsewhere each row is "
-            "one. A document or line that is too long becomes several examples, nothing is dropped"
+            "one. A document or line that is too long becomes several examples, nothing is "
+            "dropped. text: as blocks, but the text as it stands, with its blank lines and line "
+            "ends, and nothing between two documents or files"
         },
     )
     block_size: int = field(

@@ -57,6 +57,8 @@ def build_examples(
     from datasets import DatasetDict
 
     layout = layout or masked_lm_layout(tokenizer, args.block_size)
+    if args.data_format == "text":
+        layout = layout._replace(end=None)
     limits = {"train": args.max_train_examples, "validation": args.max_eval_examples}
     examples = {}
     for name, limit in limits.items():
@@ -159,8 +161,12 @@ def _first(examples: "Dataset", limit: int | None) -> "Dataset":
 
 
 def _example_features(args: DataArguments, layout: Layout) -> "Features":
-    padded = ["attention_mask"] if args.data_format == "blocks" and args.remainder == "pad" else []
-    if layout.apart and args.data_format == "blocks":
+    padded = (
+        ["attention_mask"]
+        if args.data_format in ("blocks", "text") and args.remainder == "pad"
+        else []
+    )
+    if layout.apart and args.data_format in ("blocks", "text"):
         return list_features("input_ids", "seq_idx", *padded)
     return list_features("input_ids", "special_tokens_mask", "word_ids", *padded)
 
@@ -176,7 +182,7 @@ def _build(
     num_proc = args.preprocessing_num_workers
     tokenized = tokenize_split(name, documents, tokenizer, by_line=by_line, num_proc=num_proc)
     tokens = count_tokens(tokenized)
-    if args.data_format == "blocks":
+    if args.data_format in ("blocks", "text"):
         return _pack_whole(name, tokenized, tokens, args, layout)
     examples = tokenized.map(
         split_long,
@@ -202,7 +208,9 @@ def _pack_whole(
     from datasets import Dataset, NamedSplit
 
     # One separator between two documents; kept apart, each has an end of its own.
-    in_a_row = tokens + len(tokenized) - (not layout.apart)
+    in_a_row = tokens
+    if layout.end is not None:
+        in_a_row += len(tokenized) - (not layout.apart)
     starts = len(tokenized) if layout.apart else 1
     if in_a_row + starts < layout.block_size and args.remainder == "drop":
         raise ValueError(
@@ -226,6 +234,12 @@ def _packed_description(
 ) -> str:
     rest = {"drop": "dropped", "pad": "in one padded block", "keep": "in one shorter block"}
     of = f"{documents:,} documents with {in_a_row:,} tokens"
+    if layout.end is None:
+        blocks, left = divmod(in_a_row, layout.block_size - 1)
+        return (
+            f"{in_a_row:,} tokens as the text stands became {blocks:,} full blocks of "
+            f"{layout.block_size}, start token included; {left:,} tokens {rest[args.remainder]}"
+        )
     if layout.apart:
         kept = {
             "drop": "what does not fill the last one is dropped",
@@ -253,7 +267,7 @@ def _stream(
 
     by_line = args.data_format == "lines"
     tokenized = tokenize_stream(documents, tokenizer, by_line=by_line)
-    if args.data_format == "blocks":
+    if args.data_format in ("blocks", "text"):
         examples = IterableDataset.from_generator(
             pack_dataset,
             features=_example_features(args, layout),

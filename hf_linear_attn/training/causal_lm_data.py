@@ -52,6 +52,7 @@ def prepare_causal_lm(
     vocab_size: int,
     max_length: int,
     seed: int,
+    tokenizer_type: str = "bpe",
 ) -> CausalLMData:
     """Read documents, load or train the tokenizer, cut and label examples, measure the unigram.
 
@@ -62,13 +63,20 @@ def prepare_causal_lm(
         vocab_size: of a tokenizer to train.
         max_length: of a tokenizer to train, in tokens.
         seed: of the split and the order.
+        tokenizer_type: of a tokenizer to train, "bpe" or "word".
 
     Raises:
         ValueError: an evaluation file, a tokenizer or a vocabulary that cannot be used, before
             the training text is read; and for data that cannot be.
     """
     documents, tokenizer = read_text(
-        data_args, tokenizer_name, vocab_size, max_length, seed, causal=True
+        data_args,
+        tokenizer_name,
+        vocab_size,
+        max_length,
+        seed,
+        causal=True,
+        tokenizer_type=tokenizer_type,
     )
     apart = task_args.keep_documents_apart
     layout = causal_lm_layout(tokenizer, data_args.block_size, apart=apart)

@@ -47,6 +47,7 @@ def prepare_masked_lm(
     vocab_size: int,
     max_length: int,
     seed: int,
+    tokenizer_type: str = "bpe",
 ) -> MaskedLMData:
     """Read documents, load or train the tokenizer, cut and mask examples, measure the unigram.
 
@@ -57,12 +58,15 @@ def prepare_masked_lm(
         vocab_size: of a tokenizer to train.
         max_length: of a tokenizer to train, in tokens.
         seed: of the split, the order and the training masks.
+        tokenizer_type: of a tokenizer to train, "bpe" or "word".
 
     Raises:
         ValueError: an evaluation file, a tokenizer or a vocabulary that cannot be used, before
             the training text is read; and for data that cannot be.
     """
-    documents, tokenizer = read_text(data_args, tokenizer_name, vocab_size, max_length, seed)
+    documents, tokenizer = read_text(
+        data_args, tokenizer_name, vocab_size, max_length, seed, tokenizer_type=tokenizer_type
+    )
     examples = build_examples(documents, tokenizer, data_args)
     collator = _collator(tokenizer, masking_args, masking_args.mlm_probability, seed)
     rate = masking_args.eval_mlm_probability

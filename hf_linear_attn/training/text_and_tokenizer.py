@@ -7,7 +7,7 @@ from transformers import PreTrainedTokenizerFast
 from hf_linear_attn.training.arguments import DataArguments
 from hf_linear_attn.training.data import load_documents
 from hf_linear_attn.training.text_files import find_file
-from hf_linear_attn.training.tokenizer import SMALLEST_VOCABULARY, load_or_train_tokenizer
+from hf_linear_attn.training.tokenizer import check_vocabulary_size, load_or_train_tokenizer
 
 # A stream has no end that could be waited for: tokenizer and unigram model see its beginning.
 STREAM_SAMPLE = 10_000
@@ -21,6 +21,7 @@ def read_text(
     seed: int,
     *,
     causal: bool = False,
+    tokenizer_type: str = "bpe",
 ) -> tuple[Any, PreTrainedTokenizerFast]:
     """Read documents, load or train the tokenizer.
 
@@ -31,6 +32,7 @@ def read_text(
         max_length: longest input of the model, in tokens.
         seed: of the split and the order.
         causal: the tokenizer is for a causal language model.
+        tokenizer_type: of one to train, "bpe" or "word".
 
     Returns:
         Splits `train` and `validation` of `load_documents`, and the tokenizer.
@@ -46,11 +48,8 @@ def read_text(
         tokenizer = load_or_train_tokenizer(
             tokenizer_name, (), vocab_size, max_length, causal=causal
         )
-    elif vocab_size < SMALLEST_VOCABULARY:
-        raise ValueError(
-            f"vocab_size: got {vocab_size}, expected at least {SMALLEST_VOCABULARY}: 256 bytes and "
-            "the special tokens"
-        )
+    else:
+        check_vocabulary_size(vocab_size, tokenizer_type)
     documents: Any = load_documents(args, seed)
     if tokenizer is None:
         tokenizer = load_or_train_tokenizer(
@@ -60,6 +59,7 @@ def read_text(
             max_length,
             total=None if args.streaming else len(documents["train"]),
             causal=causal,
+            kind=tokenizer_type,
         )
     return documents, tokenizer
 

@@ -32,7 +32,8 @@ def build_windows(
         documents: a split of `load_documents`.
         tokenizer: fast.
         args: with `data_format` blocks and documents that see each other the text is one row, an
-            end token between two documents; else each document (line) has windows of its own.
+            end token between two documents, with text one row without them; else each document
+            (line) has windows of its own.
         layout: of `causal_lm_layout`; a window is the start token and block_size - 1 tokens.
         stride: tokens between two windows.
 
@@ -45,6 +46,8 @@ def build_windows(
     """
     from datasets import Dataset, NamedSplit
 
+    if args.data_format == "text":
+        layout = layout._replace(end=None)
     whole = read_at_once(documents) if args.streaming else documents
     by_line = args.data_format == "lines"
     num_proc = args.preprocessing_num_workers
@@ -53,7 +56,7 @@ def build_windows(
         "documents": tokenized,
         "layout": layout,
         "stride": stride,
-        "together": args.data_format == "blocks" and not layout.apart,
+        "together": args.data_format in ("blocks", "text") and not layout.apart,
     }
     windows = Dataset.from_generator(
         window_rows,
@@ -86,19 +89,22 @@ def window_rows(
         stride: tokens between two windows.
         together: all documents are one text.
     """
-    start, end = cast(int, layout.start), cast(int, layout.end)
+    start = cast(int, layout.start)
+    end = [] if layout.end is None else [layout.end]
     for text in _texts(documents, end, together):
         for window, scored in sliding_windows(text, layout.block_size - 1, stride):
             labels = [IGNORED] * (1 + len(window) - scored) + window[len(window) - scored :]
             yield {"input_ids": [start, *window], "labels": labels}
 
 
-def _texts(documents: "Dataset", end: int, together: bool) -> Iterator[list[int]]:
+def _texts(documents: "Dataset", end: list[int], together: bool) -> Iterator[list[int]]:
     rows = (cast(Any, row)["input_ids"] for row in documents)
     if not together:
-        yield from ([*ids, end] for ids in rows)
+        yield from ([*ids, *end] for ids in rows)
         return
     text: list[int] = []
     for ids in rows:
-        text += [*ids, end]
-    yield text[:-1]  # an end only between two documents
+        if text:
+            text += end  # only between two documents
+        text += ids
+    yield text

@@ -172,7 +172,7 @@ def test_the_facts_of_the_card_name_no_folders(tmp_path):
     masking = MaskingArguments(mlm_probability=0.2)
     arguments = MaskedLMArguments(ModelArguments(), files, masking, args)
     facts = card_facts(make_model(), arguments, RESULTS, "train: 3\nval: 1", "x")
-    assert facts.data == "Text files: a.txt.\n\n- train: 3\n- val: 1"
+    assert facts.data == ["Text files: a.txt.", "train: 3", "val: 1"]
     assert facts.hyper_parameters["learning_rate"] == "0.001"
     assert facts.hyper_parameters["mlm_probability"] == 0.2
     assert facts.hyper_parameters["eval_mlm_probability"] == 0.2
@@ -181,7 +181,7 @@ def test_the_facts_of_the_card_name_no_folders(tmp_path):
     assert facts.model_facts["hidden_size"] == "16"
     assert facts.model_type == "cosformer"
     assert facts.name == "run"
-    assert facts.results == result_rows(RESULTS)
+    assert facts.results.rows == result_rows(RESULTS)
 
 
 def test_the_source_of_the_data_is_named(tmp_path):
