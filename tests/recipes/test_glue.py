@@ -335,6 +335,13 @@ BAD_INPUT = [
     ),
     pytest.param(["--task", "stsb", "--label_smoothing_factor", "0.1"], "regression", id="smooth"),
     pytest.param(
+        ["--task", "rte", "--vocab_size", "100"], "expected at least 261", id="vocabulary"
+    ),
+    pytest.param(
+        ["--task", "rte", "--seeds", "1", "--tasks", "{rte: {seed: 2}}"], "cannot be", id="own-seed"
+    ),
+    pytest.param(["--task", "sst2", "--validation_fraction", "0.1"], "of its own", id="fraction"),
+    pytest.param(
         ["--task", "embedded", "--data_dir", "null", "--do_predict"], "no test rows", id="predict"
     ),
     pytest.param(

@@ -96,8 +96,9 @@ class TaskArguments:
     validation_fraction: float | None = field(
         default=None,
         metadata={
-            "help": "share of the training rows held out for evaluation, equal texts together "
-            "(null: 0.1 where there are no other rows to evaluate on)"
+            "help": "share of the training rows held out for evaluation, equal texts together, of "
+            "a task without evaluation rows (null: 0.1; imdb and amazon: none, the test rows are "
+            "evaluated)"
         },
     )
     text_column: str | None = field(
@@ -186,6 +187,10 @@ class TaskArguments:
         if len(given) > 1:
             raise ValueError(
                 f"give one of --data_dir, --dataset_name and --train_file; got {given}"
+            )
+        if given and "embedded" in self.task_names():
+            raise ValueError(
+                f"task embedded has text of its own: with --{given[0]}, name the --task"
             )
         for name in ("validation_file", "test_file"):
             if getattr(self, name) and not self.train_file:

@@ -120,6 +120,7 @@ def prepare_task(
     *,
     tokenizer_name: str | None,
     vocab_size: int,
+    tokenizer_type: str = "bpe",
     token_types: bool = False,
     is_decoder: bool = False,
 ) -> TaskData:
@@ -132,6 +133,7 @@ def prepare_task(
         checkpoint: what the run starts from, if anything.
         tokenizer_name: folder or name; None trains one on the training texts.
         vocab_size: of a tokenizer to train.
+        tokenizer_type: of a tokenizer to train, "bpe" or "word".
         token_types: the model tells the texts of a pair apart by type.
         is_decoder: texts are as a causal language model reads them, without an end token.
 
@@ -148,6 +150,7 @@ def prepare_task(
         args.max_length,
         total=len(rows.training_texts) * len(task.text_columns),
         causal=is_decoder,
+        kind=tokenizer_type,
     )
     how = Tokenization(tokenizer, args.max_length, token_types, args.preprocessing_num_workers)
     parts = {"train": splits.train, **splits.evaluation, **splits.test}

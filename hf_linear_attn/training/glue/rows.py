@@ -219,9 +219,8 @@ def _label_text(value: Any, form: LabelForm, classes: Sequence[str] | None) -> s
         value = int(value) if form == "ids" else str(value).lower()
     text = str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
     text = text.strip()
-    if form == "ids" and classes:
-        if text == "-1":
-            return ""  # hidden, as in published test sets
-        if text.isdecimal() and int(text) < len(classes):
-            return classes[int(text)]
+    if form == "ids" and text == "-1":
+        return ""  # hidden, as in published test sets
+    if form == "ids" and classes and text.isdecimal() and int(text) < len(classes):
+        return classes[int(text)]
     return text

@@ -11,6 +11,7 @@ from transformers import (
     PreTrainedModel,
     TrainerCallback,
 )
+from transformers.integrations import is_deepspeed_zero3_enabled
 from transformers.trainer_pt_utils import get_model_param_count
 from transformers.trainer_utils import TrainOutput
 
@@ -35,6 +36,7 @@ from hf_linear_attn.training.run import Run
 from hf_linear_attn.training.run_card import run_card
 from hf_linear_attn.training.run_checks import check_training_arguments, longer_run
 from hf_linear_attn.training.run_folder import RunFolder
+from hf_linear_attn.training.tokenizer import check_vocabulary_size
 from hf_linear_attn.training.trainer import RecipeTrainer
 
 
@@ -59,18 +61,7 @@ class GlueRun(Run):
         self._check_predictions()
         if self.training.label_smoothing_factor and self.task.is_regression:
             raise ValueError(f"label_smoothing_factor: {self.task.name} is a regression")
-        model = self.args.model
-        draft = model_setup.build_config(model)
-        own = None if self.args.task.new_head else checkpoint_classes(draft)
-        self.checkpoint = None
-        if model.model_name_or_path is not None:
-            self.checkpoint = Checkpoint(model.model_name_or_path, own)
-        elif self.args.task.new_head:
-            raise ValueError("new_head: a new model has no other head; give --model_name_or_path")
-        draft = draft.settle()
-        model_setup.check_block_size(draft, self.args.task.max_length, "max_length")
-        self.token_types = draft.type_vocab_size > 1
-        self.is_decoder = bool(draft.is_decoder)
+        self._check_model()
 
     def prepare(self, folder: RunFolder) -> dict[str, str]:
         """Tokenizer, examples, baseline."""
@@ -83,6 +74,7 @@ class GlueRun(Run):
             self.checkpoint,
             tokenizer_name=None if tokenizer is None else str(tokenizer),
             vocab_size=model.vocab_size,
+            tokenizer_type=model.tokenizer_type,
             token_types=self.token_types,
             is_decoder=self.is_decoder,
         )
@@ -209,6 +201,28 @@ class GlueRun(Run):
     def loss_label(self) -> str:
         """What the loss is."""
         return "mean squared error" if self.task.is_regression else "cross-entropy (nats)"
+
+    def _check_model(self) -> None:
+        """A draft of it, the classes of a saved one, and the tokenizer that is to be trained."""
+        model, new_head = self.args.model, self.args.task.new_head
+        draft = model_setup.build_config(model)
+        own = None if new_head else checkpoint_classes(draft)
+        self.checkpoint = None
+        if model.model_name_or_path is not None:
+            self.checkpoint = Checkpoint(model.model_name_or_path, own)
+        elif new_head:
+            raise ValueError("new_head: a new model has no other head; give --model_name_or_path")
+        elif model.tokenizer_name is None:
+            check_vocabulary_size(model.vocab_size, model.tokenizer_type)
+        if new_head and is_deepspeed_zero3_enabled():
+            raise ValueError(
+                "new_head and mnli_checkpoint copy an encoder's weights, which ZeRO-3 scatters; "
+                "use ZeRO-2, or FSDP"
+            )
+        draft = draft.settle()
+        model_setup.check_block_size(draft, self.args.task.max_length, "max_length")
+        self.token_types = draft.type_vocab_size > 1
+        self.is_decoder = bool(draft.is_decoder)
 
     def _check_predictions(self) -> None:
         """Where the files are known, so are the test rows."""

@@ -44,15 +44,20 @@ def choose_splits(rows: "Mapping[str, Dataset]", task: Task, args: TaskArguments
     the task's custom, else on a share of the training rows.
 
     Raises:
-        ValueError: nothing to hold out.
+        ValueError: nothing to hold out, or a share of it where there are evaluation rows.
     """
     train, remarks, shows_test = rows["train"], [], False
     evaluation = {name: rows[name] for name in EVALUATION_SPLITS if name in rows}
+    if evaluation and args.validation_fraction is not None:
+        raise ValueError(
+            f"validation_fraction {args.validation_fraction}: {task.name} has evaluation rows of "
+            "its own; leave it out"
+        )
     test = {name: rows[name] for name in TEST_SPLITS if name in rows}
     if args.validation_fraction is None and not evaluation and task.test_is_evaluation and test:
         evaluation, test, shows_test = {"test": test["test"]}, {}, True
         remarks.append(f"{task.name} has no validation rows: results are those of the test rows")
-    elif args.validation_fraction is not None or not evaluation:
+    elif not evaluation:
         fraction = args.validation_fraction or _HELD_OUT
         train, held_out = _hold_out(train, fraction)
         evaluation = {"validation": held_out}

@@ -88,7 +88,8 @@ def settings_of(args: GlueArguments, task: str) -> dict[str, Any]:
             raise ValueError(f"tasks: unknown task {name!r}{did_you_mean(name, TASKS)}")
         if not isinstance(settings, Mapping):
             raise ValueError(f"tasks: {name}: expected `field: value` lines, got {settings!r}")
-        own = sorted({"task", "tasks", "seeds", "output_dir", "mnli_checkpoint"} & set(settings))
+        fixed = {"task", "tasks", "seeds", "output_dir", "mnli_checkpoint"}
+        own = sorted((fixed | ({"seed"} if args.task.is_suite else set())) & set(settings))
         if own:
             raise ValueError(f"tasks: {name}: {own[0]} cannot be set for a single task")
     return dict((args.task.tasks or {}).get(task, {}))

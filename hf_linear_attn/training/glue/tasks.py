@@ -155,7 +155,8 @@ _ALL = (
         (("sentence1",), ("sentence2",)),
         (),
         ("pearson", "spearmanr"),
-        label_columns={"label": "names", "score": "names"},
+        # On the Hub the column is called label, and hidden ones are -1.
+        label_columns={"label": "ids", "score": "names"},
         folder="STS-B",
         layouts=_tsv(_pair("sentence1", "sentence2", "score"), "names"),
         hub=("nyu-mll/glue", "stsb"),

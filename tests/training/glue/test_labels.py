@@ -156,3 +156,10 @@ def test_imdb_is_evaluated_on_its_test_rows_unless_rows_are_held_out():
     assert list(chosen.evaluation) == ["validation"]
     assert list(chosen.test) == ["test"]
     assert not chosen.shows_test
+
+
+def test_a_share_is_held_out_only_where_there_are_no_evaluation_rows():
+    given = {"train": rows("a", "b"), "validation": rows("a", "b")}
+    args = custom(validation_fraction=0.5)
+    with pytest.raises(ValueError, match="evaluation rows of its own"):
+        choose_splits(given, task_of(args), args)

@@ -231,3 +231,12 @@ def test_real_folders_have_the_official_numbers_of_rows(task, sizes):
     rows = rows_of(task=task, data_dir=f"{DATA}/glue")
     for split, size in zip(("train", "validation", "test"), sizes, strict=True):
         assert (split in rows and len(rows[split])) == (size or False)
+
+
+def test_hidden_scores_of_the_hub_are_hidden(tmp_path):
+    row = {"sentence1": "a", "sentence2": "b"}
+    file = jsonl(tmp_path / "train.jsonl", {**row, "label": 1.0}, {**row, "label": 2.5})
+    hidden = jsonl(tmp_path / "test.jsonl", {**row, "label": -1.0})
+    rows = rows_of(task="stsb", train_file=file, validation_file=file, test_file=hidden)
+    assert rows["train"]["label"][:] == ["1", "2.5"]
+    assert rows["test"]["label"][:] == [""]
