@@ -72,7 +72,7 @@ def run_suite(cells: Sequence[Cell], console: Console) -> None:
             console.print(f"{name}: finished, in {run.output_dir}", soft_wrap=True)
             continue
         console.rule(name)
-        carry_out(run, console)
+        carry_out(run, console, last=run is waiting[-1])
 
 
 def _is_finished(run: GlueRun) -> bool:

@@ -31,6 +31,7 @@ from hf_linear_attn.training.glue.report import (
 from hf_linear_attn.training.glue.sources import NamedDataset, find_sources
 from hf_linear_attn.training.glue.submission import write_submission
 from hf_linear_attn.training.glue.tasks import TEST_SPLITS
+from hf_linear_attn.training.glue.trainer import ClassificationTrainer
 from hf_linear_attn.training.report import commands_to_go_on
 from hf_linear_attn.training.run import Run
 from hf_linear_attn.training.run_card import run_card
@@ -61,6 +62,8 @@ class GlueRun(Run):
         self._check_predictions()
         if self.training.label_smoothing_factor and self.task.is_regression:
             raise ValueError(f"label_smoothing_factor: {self.task.name} is a regression")
+        if self.training.prediction_loss_only:
+            raise ValueError("prediction_loss_only leaves the task's metrics out; leave it out")
         self._check_model()
 
     def prepare(self, folder: RunFolder) -> dict[str, str]:
@@ -114,7 +117,7 @@ class GlueRun(Run):
         """A trainer that pads each batch to its longest row."""
         # A run that goes on has its first evaluation in the history.
         self.training.eval_on_start = self.training.eval_on_start and folder.checkpoint is None
-        return RecipeTrainer(
+        return ClassificationTrainer(
             model,
             self.training,
             data_collator=DataCollatorWithPadding(self.data.tokenizer),

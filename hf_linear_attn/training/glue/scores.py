@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from scipy.special import logsumexp
 from transformers import EvalPrediction
 
 from hf_linear_attn.training.glue.tasks import Task
@@ -24,13 +25,20 @@ class TaskScores:
         self.positive = names.index(task.positive) if task.positive in names else 1
 
     def __call__(self, prediction: EvalPrediction) -> dict[str, float]:
-        """Measure predictions of shape (rows, classes), or (rows, 1) of a regression."""
-        logits = np.asarray(prediction.predictions)
+        """Measure predictions of shape (rows, classes), or (rows, 1) of a regression.
+
+        `loss` is the mean over the rows: cross-entropy in nats, or the squared error.
+        """
+        logits = np.asarray(prediction.predictions, dtype=np.float64)
+        labels = np.asarray(prediction.label_ids)
         if self.task.is_regression:
-            guesses = logits.reshape(len(logits)).astype(np.float64)
+            guesses = logits.reshape(len(logits))
+            loss = np.square(guesses - labels).mean()
         else:
             guesses = logits.argmax(axis=-1)
-        return self.of_guesses(guesses, np.asarray(prediction.label_ids))
+            right = np.take_along_axis(logits, labels[:, None], axis=1)[:, 0]
+            loss = (logsumexp(logits, axis=1) - right).mean()
+        return {"loss": float(loss), **self.of_guesses(guesses, labels)}
 
     def of_guesses(self, guesses: np.ndarray, labels: np.ndarray) -> dict[str, float]:
         """Measure classes or numbers (rows,) against the labels (rows,)."""

@@ -73,7 +73,19 @@ def test_scores_are_glues_and_follow_the_classes_by_name():
     assert official["f1"] == pytest.approx(2 / 3)
     assert official["score"] == pytest.approx((0.5 + 2 / 3) / 2)
     swapped = TaskScores(TASKS["mrpc"], TASKS["mrpc"].labels[::-1])
-    assert swapped(EvalPrediction(logits[:, ::-1], 1 - labels)) == official
+    again = swapped(EvalPrediction(logits[:, ::-1], 1 - labels))
+    assert again == pytest.approx(official)
+
+
+def test_the_loss_is_the_mean_over_rows():
+    import torch
+
+    logits, labels = np.random.default_rng(0).normal(size=(7, 2)) * 30, np.array([0, 1] * 3 + [1])
+    scores = TaskScores(TASKS["sst2"], TASKS["sst2"].labels)(EvalPrediction(logits, labels))
+    expected = torch.nn.functional.cross_entropy(torch.tensor(logits), torch.tensor(labels))
+    assert scores["loss"] == pytest.approx(expected.item())
+    numbers = TaskScores(TASKS["stsb"], ())(EvalPrediction(logits[:, :1], labels.astype("f4")))
+    assert numbers["loss"] == pytest.approx(np.square(logits[:, 0] - labels).mean())
 
 
 def test_the_constant_answer_is_the_training_rows_majority_or_mean():
