@@ -89,7 +89,7 @@ def test_the_saved_model_answers_by_name_as_it_was_measured(config):
 @pytest.mark.parametrize(
     ("task", "metrics"),
     [
-        ("cola", {"eval_matthews_correlation"}),
+        pytest.param("cola", {"eval_matthews_correlation"}, marks=pytest.mark.slow),
         ("stsb", {"eval_pearson", "eval_spearmanr"}),
         ("mnli", {"eval_accuracy", "eval_mismatched_accuracy"}),
     ],
@@ -108,7 +108,15 @@ def test_tasks_have_their_official_metrics_and_files(config, task, metrics):
         assert all(0 <= float(row[1]) <= 5 for row in predictions("run", "STS-B.tsv")[1:])
 
 
-@pytest.mark.parametrize("extra", [[], ["--train_sampling_strategy", "group_by_length"]])
+@pytest.mark.parametrize(
+    "extra",
+    [
+        pytest.param([], id="shuffled"),
+        pytest.param(
+            ["--train_sampling_strategy", "group_by_length"], marks=pytest.mark.slow, id="by-length"
+        ),
+    ],
+)
 def test_b36_an_interrupted_run_goes_on_bit_for_bit(config, capsys, extra):
     command = ["--task", "mnli", "--config_overrides", "hidden_dropout_prob=0.1", *extra]
     whole = run(config, "whole", *command)
@@ -122,6 +130,7 @@ def test_b36_an_interrupted_run_goes_on_bit_for_bit(config, capsys, extra):
     assert again["eval_mismatched_accuracy"] == whole["eval_mismatched_accuracy"]
 
 
+@pytest.mark.slow
 def test_a_run_does_not_go_on_with_other_labels(config, capsys):
     run(config, "run", "--task", "sst2")
     interrupt(Path("run"), "checkpoint-2")
@@ -131,6 +140,7 @@ def test_a_run_does_not_go_on_with_other_labels(config, capsys):
         run(config, "run", "--task", "sst2")
 
 
+@pytest.mark.slow
 def test_the_commands_to_run_next_work(config, capsys):
     run(config, "run", "--task", "rte")
     out = capsys.readouterr().out
@@ -164,7 +174,7 @@ def close(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
     return a.keys() == b.keys() and all(torch.allclose(a[n], b[n], 0, 1e-20) for n in a)
 
 
-@pytest.mark.parametrize("is_decoder", [False, True])
+@pytest.mark.parametrize("is_decoder", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_pretrained_trunk_is_taken_and_the_head_is_new(config, is_decoder):
     masked_lm("pretrained", is_decoder)
     settings = SETTINGS | {"data_dir": "glue", "model": {}, "learning_rate": 1e-30}
@@ -176,6 +186,7 @@ def test_a_pretrained_trunk_is_taken_and_the_head_is_new(config, is_decoder):
     assert after.config.is_decoder is is_decoder
 
 
+@pytest.mark.slow
 def test_a_new_decoder_is_trained(config):
     run(config, "run", "--task", "sst2", "--config_overrides", "is_decoder=true")
     saved = json.loads(Path("run/config.json").read_text())
@@ -218,6 +229,7 @@ def test_the_encoder_of_an_mnli_model_gets_a_new_head(config):
     assert not torch.equal(after.state_dict()[dense], before.state_dict()[dense])
 
 
+@pytest.mark.slow
 def test_b41_every_parameter_takes_part_in_the_loss(config):
     for task in ("sst2", "stsb"):
         run(config, task, "--task", task, "--max_steps", "1")
@@ -226,6 +238,7 @@ def test_b41_every_parameter_takes_part_in_the_loss(config):
         assert len(state["state"]) == len(list(model.parameters()))
 
 
+@pytest.mark.slow
 def test_b39_accumulated_batches_equal_a_big_one(config):
     common = ["--task", "sst2", "--max_steps", "3", "--eval_strategy", "no"]
     common += ["--config_overrides", "hidden_dropout_prob=0"]
@@ -293,6 +306,7 @@ def test_a_suite_ends_in_a_table_and_reads_what_is_finished(config, capsys):
     assert row in again
 
 
+@pytest.mark.slow
 def test_the_command_line_goes_over_the_settings_of_a_task(config):
     settings = SETTINGS | {"data_dir": "glue", "tasks": {"rte": {"max_steps": 2, "seed": 9}}}
     Path("config.yaml").write_text(yaml.safe_dump(settings))

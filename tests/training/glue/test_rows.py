@@ -164,6 +164,7 @@ def test_a_custom_file_has_the_columns_that_are_named(tmp_path):
     assert rows[0] == {"text": "one, two", "text_pair": "x", "label": "NA", "index": 0}
 
 
+@pytest.mark.slow
 def test_the_embedded_task_needs_no_file_and_is_balanced():
     rows = rows_of(task="embedded")["train"]
     labels = list(rows["label"])
