@@ -98,7 +98,9 @@ def test_tasks_have_their_official_metrics_and_files(config, task, metrics):
     results = run(config, "run", "--task", task, "--do_predict")
     assert set(results) >= metrics
     if task == "mnli":
-        assert results["eval_mismatched_baseline_accuracy"] == pytest.approx(1 / 3)
+        assert results["eval_baseline_accuracy"] == pytest.approx(1 / 3)
+        assert results["eval_mismatched_baseline_accuracy"] == 1
+        assert results["eval_mismatched_loss"] != results["eval_loss"]
         names = {path.name for path in Path("run/predictions").iterdir()}
         assert names == {"MNLI-m.tsv", "MNLI-mm.tsv", "AX.tsv"}
         rows = predictions("run", "MNLI-m.tsv")[1:]

@@ -71,7 +71,13 @@ def glue_folder(root: Path, train: int = 12, dev: int = 6, test: int = 4) -> Pat
         write(
             root / f"MNLI/{split}.tsv",
             "index\tpromptID\tsentence1\tsentence2\tlabel1\tgold_label",
-            *_rows(count, lambda i: f"{i}\t0\tPremise {i}\tThen {i}\tneutral\t{names[i % 3]}"),
+            *_rows(
+                count,
+                lambda i: (
+                    f"{i}\t0\tPremise {i}\tThen {i}\tneutral\t"
+                    + names[0 if split == "dev_mismatched" else i % 3]
+                ),
+            ),
         )
     _tests(root, test)
     return root
