@@ -31,7 +31,6 @@ from hf_linear_attn.training.glue.report import (
 from hf_linear_attn.training.glue.sources import NamedDataset, find_sources
 from hf_linear_attn.training.glue.submission import write_submission
 from hf_linear_attn.training.glue.tasks import TEST_SPLITS
-from hf_linear_attn.training.glue.trainer import ClassificationTrainer
 from hf_linear_attn.training.report import commands_to_go_on
 from hf_linear_attn.training.run import Run
 from hf_linear_attn.training.run_card import run_card
@@ -117,7 +116,7 @@ class GlueRun(Run):
         """A trainer that pads each batch to its longest row."""
         # A run that goes on has its first evaluation in the history.
         self.training.eval_on_start = self.training.eval_on_start and folder.checkpoint is None
-        return ClassificationTrainer(
+        return RecipeTrainer(
             model,
             self.training,
             data_collator=DataCollatorWithPadding(self.data.tokenizer),

@@ -27,7 +27,9 @@ class TaskScores:
     def __call__(self, prediction: EvalPrediction) -> dict[str, float]:
         """Measure predictions of shape (rows, classes), or (rows, 1) of a regression.
 
-        `loss` is the mean over the rows: cross-entropy in nats, or the squared error.
+        `loss` is the mean over the rows: cross-entropy in nats, or the squared error. Trainer
+        lets it stand for its own, a mean over batches: on several processes the last ones are
+        filled up with rows that were evaluated before, which a batch's loss cannot leave out.
         """
         logits = np.asarray(prediction.predictions, dtype=np.float64)
         labels = np.asarray(prediction.label_ids)
