@@ -64,9 +64,9 @@ class Throughput(TrainerCallback):
         self._mark = time.perf_counter()
         self._logged = (0.0, 0.0)
 
-    def add(self, attention_mask: torch.Tensor) -> None:
-        """Count the ones of one batch's mask `(batch, seq)`."""
-        count = attention_mask.sum()
+    def add(self, tokens: torch.Tensor) -> None:
+        """Count the tokens of one batch: the sum of a tensor, such as its attention mask."""
+        count = tokens.sum()
         self._tokens = count if self._tokens is None else self._tokens + count
 
     @property

@@ -17,7 +17,7 @@ Masking = Literal["token", "word", "span"]
 IGNORED = -100
 # Not the run's seed: runs that differ in their seed are compared on the same masked tokens.
 EVALUATION_SEED = 0
-_COLUMNS = {"input_ids", "attention_mask", "special_tokens_mask", "word_ids", "labels"}
+COLUMNS = {"input_ids", "attention_mask", "special_tokens_mask", "word_ids", "labels"}
 
 
 class MaskedLMCollator:
@@ -236,11 +236,11 @@ def _stack(rows: Sequence[dict[str, Any]], pad_id: int, pad_left: bool) -> dict[
 
 
 def _check_columns(rows: Sequence[dict[str, Any]]) -> None:
-    unknown = sorted(set(rows[0]) - _COLUMNS)
+    unknown = sorted(set(rows[0]) - COLUMNS)
     if unknown:
         raise ValueError(
             f"cannot batch the column(s) {', '.join(unknown)}; "
-            f"known are {', '.join(sorted(_COLUMNS))}: remove the others from the data set"
+            f"known are {', '.join(sorted(COLUMNS))}: remove the others from the data set"
         )
 
 

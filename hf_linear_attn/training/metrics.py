@@ -1,4 +1,4 @@
-"""What a masked language model's evaluation means: exact means, and the unigram model beside it."""
+"""What a language model's evaluation means: exact means, and the unigram model beside it."""
 
 import math
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ class Unigram:
     Attributes:
         loss: cross-entropy in nats.
         accuracy: share of tokens that are the most frequent one.
-        tokens: number of masked tokens it was measured on.
+        tokens: number of predicted tokens it was measured on.
     """
 
     loss: float
@@ -44,40 +44,40 @@ class Unigram:
 
 
 def unigram_baseline(counts: np.ndarray, special_ids: list[int], evaluation: Any) -> Unigram:
-    """Measure the training tokens' frequencies on the masked evaluation tokens.
+    """Measure the training tokens' frequencies on the evaluation tokens that are predicted.
 
     The distribution is smoothed by one count a token and covers all tokens but the special ones.
 
     Args:
         counts: of the training tokens, `(vocab_size,)`.
-        special_ids: left out of the distribution; they are never masked.
+        special_ids: left out of the distribution; they are never predicted.
         evaluation: rows with a column `labels`, -100 where nothing is predicted.
 
     Raises:
-        ValueError: when no evaluation token is masked.
+        ValueError: when no evaluation token is to be predicted.
     """
     smoothed = counts.astype(np.float64) + 1
     smoothed[list(set(special_ids))] = 0
-    masked = np.zeros(len(counts), dtype=np.int64)
+    targets = np.zeros(len(counts), dtype=np.int64)
     for labels in _flat_columns(evaluation, "labels"):
-        masked += np.bincount(labels[labels != IGNORED], minlength=len(counts))
-    total = int(masked.sum())
+        targets += np.bincount(labels[labels != IGNORED], minlength=len(counts))
+    total = int(targets.sum())
     if not total:
-        raise ValueError("the evaluation data has no masked token")
-    seen = masked > 0
+        raise ValueError("the evaluation data has no token to predict")
+    seen = targets > 0
     nll = np.log(smoothed.sum()) - np.log(smoothed[seen])
     return Unigram(
-        loss=float((masked[seen] * nll).sum() / total),
-        accuracy=float(masked[smoothed.argmax()] / total),
+        loss=float((targets[seen] * nll).sum() / total),
+        accuracy=float(targets[smoothed.argmax()] / total),
         tokens=total,
     )
 
 
 def row_statistics(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Summed loss, right answers and masked tokens of each row, fp32 `(batch, 3)`.
+    """Summed loss, right answers and predicted tokens of each row, fp32 `(batch, 3)`.
 
     Args:
-        logits: `(masked tokens, vocab_size)` of the tokens with a label, in row-major order.
+        logits: `(predicted tokens, vocab_size)` of the tokens with a label, in row-major order.
         labels: `(batch, seq)`, -100 where nothing is predicted.
     """
     targets = labels[labels != IGNORED]
@@ -88,31 +88,33 @@ def row_statistics(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     return each.new_zeros(len(labels), 3).index_add_(0, rows, each)
 
 
-class MaskedLMMetrics:
-    """Turns row statistics into `loss`, `perplexity`, `masked_accuracy` and `unigram_loss`.
+class LanguageModelMetrics:
+    """Turns row statistics into `loss`, `perplexity`, an accuracy and `unigram_loss`.
 
-    The loss is the summed loss of all masked tokens over their number: a mean over tokens, not
+    The loss is the summed loss of all predicted tokens over their number: a mean over tokens, not
     over batches, so neither batch size nor number of processes changes it.
 
     Args:
         unigram_loss: cross-entropy of the unigram model on the same tokens, in nats; None leaves
             it out.
+        accuracy_name: what the share of right first guesses is called.
     """
 
-    def __init__(self, unigram_loss: float | None = None) -> None:
+    def __init__(self, unigram_loss: float | None = None, accuracy_name: str = "accuracy") -> None:
         self.unigram_loss = unigram_loss
+        self.accuracy_name = accuracy_name
 
     def __call__(self, prediction: EvalPrediction) -> dict[str, float]:
         """Reduce predictions of shape `(rows, 3)`, or a list of such batches."""
         batches = prediction.predictions
         rows = np.concatenate(batches) if isinstance(batches, list) else np.asarray(batches)
-        nll, right, masked = rows.astype(np.float64).sum(axis=0)
-        if not masked:
-            raise ValueError("the evaluation data has no masked token")
+        nll, right, predicted = rows.astype(np.float64).sum(axis=0)
+        if not predicted:
+            raise ValueError("the evaluation data has no token to predict")
         metrics = {
-            "loss": nll / masked,
-            "perplexity": perplexity(nll / masked),
-            "masked_accuracy": right / masked,
+            "loss": nll / predicted,
+            "perplexity": perplexity(nll / predicted),
+            self.accuracy_name: right / predicted,
         }
         if self.unigram_loss is not None:
             metrics["unigram_loss"] = self.unigram_loss

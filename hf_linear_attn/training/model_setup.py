@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from transformers import AutoConfig, AutoModelForMaskedLM, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_linear_attn.models import CONFIG_CLASSES, LinearAttnConfig
 from hf_linear_attn.training.arguments import ModelArguments, parse_overrides
@@ -39,7 +39,7 @@ def model_fields(args: ModelArguments) -> dict[str, Any]:
 
 
 def build_config(
-    args: ModelArguments, tokenizer: PreTrainedTokenizerBase | None = None
+    args: ModelArguments, tokenizer: PreTrainedTokenizerBase | None = None, **task_fields: Any
 ) -> LinearAttnConfig:
     """The config of the model to train, checked.
 
@@ -47,6 +47,8 @@ def build_config(
         args: which model.
         tokenizer: gives the token ids and, where it is not among the fields, the vocabulary's
             size. None builds a draft, so that mistakes show before any data are read.
+        task_fields: what the recipe decides, such as `id2label` and `label2id`; a saved model takes
+            them on.
 
     Raises:
         ValueError: unknown attention or field, a contradiction in the fields, a saved model of
@@ -57,11 +59,13 @@ def build_config(
     if args.model_name_or_path is not None:
         config = _saved_config(args.model_name_or_path, args.attention)
         _apply_to_saved(config, fields, args.model_name_or_path)
+        for name, value in task_fields.items():
+            setattr(config, name, value)
     else:
         if tokenizer is not None:
             fields.setdefault("vocab_size", len(tokenizer))
             fields |= {name: getattr(tokenizer, name) for name in _FROM_TOKENIZER}
-        config = _config_class(args.attention)(**fields)
+        config = _config_class(args.attention)(**fields, **task_fields)
     if tokenizer is not None and config.vocab_size < len(tokenizer):
         raise ValueError(
             f"the model has a vocabulary of {config.vocab_size} and the tokenizer of "
@@ -80,15 +84,21 @@ def check_block_size(config: LinearAttnConfig, block_size: int) -> None:
             )
 
 
-def build_model(args: ModelArguments, config: LinearAttnConfig) -> PreTrainedModel:
+def build_model(args: ModelArguments, config: LinearAttnConfig, auto_class: Any) -> PreTrainedModel:
     """A model with new weights from torch's current seed, or the saved one.
+
+    Args:
+        args: which model.
+        config: of `build_config`.
+        auto_class: of Transformers, such as `AutoModelForMaskedLM`. Where the saved model is of
+            another kind, its trunk is taken and the head is new.
 
     Raises:
         ValueError: the saved weights are not those of the config.
     """
     if args.model_name_or_path is not None:
-        return _load_saved(args.model_name_or_path, config)
-    return AutoModelForMaskedLM.from_config(config)
+        return _load_saved(args.model_name_or_path, config, auto_class)
+    return auto_class.from_config(config)
 
 
 def attentions_for(args: ModelArguments) -> list[str]:
@@ -169,15 +179,16 @@ def _check_saved_files(folder: Path) -> None:
         ) from error
 
 
-def _load_saved(source: str, config: LinearAttnConfig) -> PreTrainedModel:
+def _load_saved(source: str, config: LinearAttnConfig, auto_class: Any) -> PreTrainedModel:
     """The saved model; weights that its file lacks would be drawn anew without a word."""
     try:
-        model, report = AutoModelForMaskedLM.from_pretrained(
-            source, config=config, output_loading_info=True
-        )
+        model, report = auto_class.from_pretrained(source, config=config, output_loading_info=True)
     except (OSError, RuntimeError) as error:
         raise ValueError(f"model_name_or_path {source} cannot be loaded: {error}") from error
     missing = sorted(report["missing_keys"])
+    if type(model).__name__ not in (config.architectures or ()):
+        # A model of another kind brings its trunk; the head is new.
+        missing = [key for key in missing if key.startswith(f"{model.base_model_prefix}.")]
     if missing:
         more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
         raise ValueError(

@@ -11,7 +11,6 @@ from transformers import Trainer, TrainingArguments
 from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 from transformers.trainer_utils import has_length
 
-from hf_linear_attn.training.arguments import DataArguments
 from hf_linear_attn.training.casting import did_you_mean
 from hf_linear_attn.training.recipe_parser import RecipeParser
 
@@ -74,6 +73,9 @@ def parse_arguments(parser: RecipeParser, argv: list[str], default_config: Path)
     """
     try:
         return parser.parse_recipe(argv, default_config=default_config)
+    except ValueError:
+        unset_hf_deepspeed_config()  # see below
+        raise
     except ImportError as error:
         # TrainingArguments registers its engine for all models before it finds it missing.
         unset_hf_deepspeed_config()
@@ -84,14 +86,24 @@ def parse_arguments(parser: RecipeParser, argv: list[str], default_config: Path)
         ) from error
 
 
-def check_training_arguments(args: TrainingArguments, data_args: DataArguments) -> None:
-    """Raise ValueError for arguments under which a recipe could not do what is asked."""
-    _check_length(args, data_args)
+def check_training_arguments(
+    args: TrainingArguments, *, streaming: bool = False, predicts: bool = False
+) -> None:
+    """Raise ValueError for arguments under which a recipe could not do what is asked.
+
+    Args:
+        args: Transformers' training arguments.
+        streaming: the training data have no known length.
+        predicts: the recipe has a test set, so `do_predict` means something.
+    """
+    _check_length(args, streaming)
     _check_numbers(args)
     _check_cadence(args)
     _check_reporters(args)
     _check_optimizer(args)
     _check_unsupported(args)
+    if args.do_predict and not predicts:
+        raise ValueError("do_predict: there is no test set in this recipe; leave it out")
 
 
 def check_has_batches(trainer: Trainer) -> None:
@@ -137,7 +149,7 @@ def longer_run(args: TrainingArguments) -> tuple[str, float] | None:
     return "num_train_epochs", 2 * args.num_train_epochs
 
 
-def _check_length(args: TrainingArguments, data_args: DataArguments) -> None:
+def _check_length(args: TrainingArguments, streaming: bool) -> None:
     if args.max_steps == 0 or args.max_steps < -1:
         raise ValueError(
             f"max_steps is a positive number of optimiser steps; got {args.max_steps} "
@@ -145,7 +157,7 @@ def _check_length(args: TrainingArguments, data_args: DataArguments) -> None:
         )
     if args.max_steps < 0 and not 0 < args.num_train_epochs < math.inf:
         raise ValueError(f"num_train_epochs is positive; got {args.num_train_epochs}")
-    if data_args.streaming and args.max_steps < 0:
+    if streaming and args.max_steps < 0:
         raise ValueError("a stream has no known length: streaming needs max_steps")
 
 
@@ -213,5 +225,3 @@ def _check_unsupported(args: TrainingArguments) -> None:
             "resume_from_checkpoint is not needed: a run goes on from the newest checkpoint in its "
             "output_dir by itself; leave it out"
         )
-    if args.do_predict:
-        raise ValueError("do_predict: there is no test set in this recipe; leave it out")

@@ -1,11 +1,12 @@
-"""A Trainer for masked language models: exact evaluation, output layer on masked positions only."""
+"""Trainers: what every recipe needs of one, and what language models need more."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch.utils.data import DataLoader
 from transformers import (
+    PreTrainedModel,
     PreTrainedTokenizerBase,
     Trainer,
     TrainerCallback,
@@ -15,61 +16,41 @@ from transformers import (
 from transformers.trainer_utils import EvalLoopOutput, TrainOutput
 
 from hf_linear_attn.training.callbacks import EpochMasks, LossCurve, Throughput
-from hf_linear_attn.training.collators import MaskedLMCollator
-from hf_linear_attn.training.metrics import MaskedLMMetrics, row_statistics
+from hf_linear_attn.training.collators import (
+    COLUMNS,
+    IGNORED,
+    CausalLMCollator,
+    MaskedLMCollator,
+)
+from hf_linear_attn.training.metrics import LanguageModelMetrics, row_statistics
 
 
-class MaskedLMTrainer(Trainer):
-    """Trains and evaluates a masked language model of this package.
+class RecipeTrainer(Trainer):
+    """Transformers' Trainer as the recipes use it.
 
-    The output layer is computed on masked positions only. `eval_loss` is the summed loss of all
-    masked evaluation tokens over their number, with `eval_perplexity`, `eval_masked_accuracy` and
-    `eval_unigram_loss` beside it; no more than one batch's logits are held. Training logs carry
-    `tokens_per_second`. A run resumed on one process goes on bit for bit.
+    A run resumed on one process goes on bit for bit, evaluation leaves the random state alone, and
+    training logs carry `tokens_per_second`: real tokens of all processes in the time of training
+    alone.
 
     Args:
-        model: its forward takes `sparse_prediction`.
+        model: the model to train.
         args: Transformers' training arguments.
-        collator: masks the training rows.
-        train_dataset: tokenised rows; None only evaluates.
-        eval_dataset: rows masked beforehand by `mask_once`.
-        tokenizer: saved with the model.
-        unigram_loss: of `metrics.unigram_baseline`, in nats; None leaves it and the curve out.
-        callbacks: further ones; what they do at a save is not counted as training.
-
-    Raises:
-        ValueError: for label smoothing, which the models' loss does not have.
+        callbacks: what they do at a save is not counted as training.
+        kwargs: further arguments of `Trainer`.
     """
 
     def __init__(
         self,
         model: torch.nn.Module,
         args: TrainingArguments,
-        collator: MaskedLMCollator,
-        train_dataset: Any,
-        eval_dataset: Any,
-        tokenizer: PreTrainedTokenizerBase | None,
-        unigram_loss: float | None = None,
+        *,
         callbacks: Sequence[TrainerCallback] = (),
+        **kwargs: Any,
     ) -> None:
-        if args.label_smoothing_factor:
-            raise ValueError(
-                f"label_smoothing_factor {args.label_smoothing_factor} is not supported in "
-                "masked language modelling; leave it at 0"
-            )
         self.throughput = Throughput()
         # The clock comes last: what the others do at a save is not training.
-        curve = [] if unigram_loss is None else [LossCurve(unigram_loss)]
-        super().__init__(
-            model=model,
-            args=args,
-            data_collator=collator,
-            train_dataset=train_dataset,
-            eval_dataset=eval_dataset,
-            processing_class=tokenizer,
-            compute_metrics=MaskedLMMetrics(unigram_loss),
-            callbacks=[EpochMasks(collator), *curve, *callbacks, self.throughput],
-        )
+        callbacks = [*callbacks, self.throughput]
+        super().__init__(model=model, args=args, callbacks=callbacks, **kwargs)
 
     def train(
         self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any
@@ -110,17 +91,6 @@ class MaskedLMTrainer(Trainer):
         with torch.random.fork_rng(devices=[]):
             return super().evaluation_loop(*args, **kwargs)
 
-    def compute_loss(
-        self,
-        model: torch.nn.Module,
-        inputs: dict[str, Any],
-        return_outputs: bool = False,
-        num_items_in_batch: torch.Tensor | int | None = None,
-    ) -> Any:
-        """Trainer's loss, with the output layer on masked positions only."""
-        inputs = {**inputs, "sparse_prediction": True}
-        return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
-
     def training_step(
         self,
         model: torch.nn.Module,
@@ -128,22 +98,12 @@ class MaskedLMTrainer(Trainer):
         num_items_in_batch: torch.Tensor | int | None = None,
     ) -> torch.Tensor:
         """Trainer's step, counting the real tokens that pass."""
-        self.throughput.add(inputs["attention_mask"])
+        self.throughput.add(self.real_tokens(inputs))
         return super().training_step(model, inputs, num_items_in_batch)
 
-    def prediction_step(
-        self,
-        model: torch.nn.Module,
-        inputs: dict[str, Any],
-        prediction_loss_only: bool,
-        ignore_keys: list[str] | None = None,
-    ) -> tuple[None, torch.Tensor, torch.Tensor]:
-        """Sums of each row instead of logits: `(None, (batch, 3), one dummy label a row)`."""
-        inputs = self._prepare_inputs(inputs)
-        labels = inputs["labels"]
-        with torch.no_grad(), self.compute_loss_context_manager():
-            logits = model(**inputs, sparse_prediction=True).logits
-        return None, row_statistics(logits, labels), labels.new_zeros(len(labels))
+    def real_tokens(self, inputs: dict[str, Any]) -> torch.Tensor:
+        """A tensor whose sum is the number of a batch's tokens that are no padding."""
+        return inputs["attention_mask"]
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Trainer's log; a training entry gets the tokens per second since the last one."""
@@ -152,20 +112,13 @@ class MaskedLMTrainer(Trainer):
             logs["tokens_per_second"] = round(rate, 1)
         super().log(logs, start_time)
 
+    @property
+    def trained_model(self) -> PreTrainedModel:
+        """The model itself, without what an engine wraps around it."""
+        return cast(PreTrainedModel, self.accelerator.unwrap_model(self.model))
+
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
         """Nothing: the card of `integrations.model_card` is not to be replaced by a draft."""
-
-    def _set_signature_columns_if_needed(self) -> None:
-        if self._signature_columns is None:
-            super()._set_signature_columns_if_needed()
-            # What the collator reads, beside what the model's forward reads.
-            self._signature_columns = [
-                "input_ids",
-                "attention_mask",
-                "labels",
-                "special_tokens_mask",
-                "word_ids",
-            ]
 
     def _tokens_of_all_processes(self) -> float:
         tokens = self.throughput.tokens.to(self.args.device)
@@ -183,3 +136,116 @@ class MaskedLMTrainer(Trainer):
         last = [entry["loss"] for entry in state.log_history if "loss" in entry][-1:]
         loss = last[0] if last else float("nan")
         return TrainOutput(state.global_step, loss, {"train_loss": loss})
+
+
+class LanguageModelTrainer(RecipeTrainer):
+    """What masked and causal language models share: an exact evaluation, token by token.
+
+    `eval_loss` is the summed loss of all predicted evaluation tokens over their number, with
+    `eval_perplexity`, `eval_<accuracy_name>` and `eval_unigram_loss` beside it; no more than one
+    batch's logits are held.
+
+    Args:
+        model: a language model of this package.
+        args: Transformers' training arguments.
+        collator: makes batches of rows.
+        train_dataset: tokenised rows; None only evaluates.
+        eval_dataset: rows with `labels`.
+        tokenizer: saved with the model.
+        unigram_loss: of `metrics.unigram_baseline`, in nats; None leaves it and the curve out.
+        callbacks: further ones; what they do at a save is not counted as training.
+
+    Raises:
+        ValueError: for label smoothing, which the models' loss does not have.
+    """
+
+    accuracy_name = "accuracy"
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        args: TrainingArguments,
+        collator: MaskedLMCollator | CausalLMCollator,
+        train_dataset: Any,
+        eval_dataset: Any,
+        tokenizer: PreTrainedTokenizerBase | None,
+        unigram_loss: float | None = None,
+        callbacks: Sequence[TrainerCallback] = (),
+    ) -> None:
+        if args.label_smoothing_factor:
+            raise ValueError(
+                f"label_smoothing_factor {args.label_smoothing_factor} is not supported in "
+                "language modelling: the models' loss has none; leave it at 0"
+            )
+        masks = [EpochMasks(collator)] if isinstance(collator, MaskedLMCollator) else []
+        curve = [] if unigram_loss is None else [LossCurve(unigram_loss)]
+        super().__init__(
+            model,
+            args,
+            data_collator=collator,
+            train_dataset=train_dataset,
+            eval_dataset=eval_dataset,
+            processing_class=tokenizer,
+            compute_metrics=LanguageModelMetrics(unigram_loss, self.accuracy_name),
+            callbacks=[*masks, *curve, *callbacks],
+        )
+
+    def prediction_step(
+        self,
+        model: torch.nn.Module,
+        inputs: dict[str, Any],
+        prediction_loss_only: bool,
+        ignore_keys: list[str] | None = None,
+    ) -> tuple[None, torch.Tensor, torch.Tensor]:
+        """Sums of each row instead of logits: `(None, (batch, 3), one dummy label a row)`."""
+        inputs = self._prepare_inputs(inputs)
+        with torch.no_grad(), self.compute_loss_context_manager():
+            statistics = self.row_statistics(model, inputs)
+        return None, statistics, inputs["labels"].new_zeros(len(statistics))
+
+    def row_statistics(self, model: torch.nn.Module, inputs: dict[str, Any]) -> torch.Tensor:
+        """`metrics.row_statistics` of one batch."""
+        raise NotImplementedError
+
+    def _set_signature_columns_if_needed(self) -> None:
+        if self._signature_columns is None:
+            super()._set_signature_columns_if_needed()
+            # What the collators read, beside what the model's forward reads.
+            self._signature_columns = sorted(COLUMNS)
+
+
+class MaskedLMTrainer(LanguageModelTrainer):
+    """Trains and evaluates a masked language model; the output layer sees masked positions only.
+
+    Its collator masks the training rows; evaluation rows are masked beforehand by `mask_once`.
+    """
+
+    accuracy_name = "masked_accuracy"
+
+    def compute_loss(
+        self,
+        model: torch.nn.Module,
+        inputs: dict[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: torch.Tensor | int | None = None,
+    ) -> Any:
+        """Trainer's loss, with the output layer on masked positions only."""
+        inputs = {**inputs, "sparse_prediction": True}
+        return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+
+    def row_statistics(self, model: torch.nn.Module, inputs: dict[str, Any]) -> torch.Tensor:
+        """`metrics.row_statistics` of one batch, logits of masked positions only."""
+        logits = model(**inputs, sparse_prediction=True).logits
+        return row_statistics(logits, inputs["labels"])
+
+
+class CausalLMTrainer(LanguageModelTrainer):
+    """Trains and evaluates a causal language model; its collator sets the labels."""
+
+    def row_statistics(self, model: torch.nn.Module, inputs: dict[str, Any]) -> torch.Tensor:
+        """`metrics.row_statistics` of one batch: each token from the ones before it."""
+        inputs = dict(inputs)
+        # A token predicts the next one; a row's first token is predicted by none.
+        targets = inputs.pop("labels")[:, 1:]
+        logits = model(**inputs, use_cache=False).logits[:, :-1]
+        return row_statistics(logits[targets != IGNORED], targets)

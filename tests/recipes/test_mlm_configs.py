@@ -28,7 +28,7 @@ def test_all_configs_are_there():
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_a_config_is_accepted_by_every_check(file):
     model, data, _, training = RecipeParser(TYPES).parse_recipe(["--config", str(file)])
-    check_training_arguments(training, data)
+    check_training_arguments(training, streaming=data.streaming)
     check_block_size(build_config(model), data.block_size)
     assert training.report_to == []
     assert training.ddp_find_unused_parameters is False

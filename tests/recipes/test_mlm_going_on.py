@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hf_linear_attn.training import masked_lm_data
+from hf_linear_attn.training import masked_lm_data, run
 from tests.recipes.mlm_recipe import MLM
 from tests.recipes.test_mlm import fails, history, interrupt, merges, same, snapshot, weights
 
@@ -178,7 +178,7 @@ def test_the_arguments_are_kept_when_only_the_end_was_missing(settings):
 
 def test_no_step_at_all_is_no_success(settings, fails, monkeypatch):
     # As with a loader that does not know beforehand that it is empty.
-    monkeypatch.setattr(MLM, "check_has_batches", lambda trainer: None)
+    monkeypatch.setattr(run, "check_has_batches", lambda trainer: None)
     extra = ["--dataloader_drop_last", "--per_device_train_batch_size", "999"]
     line = fails([*settings, "--output_dir", "run", *extra])
     assert "nothing was trained: the training data gave no batch" in line

@@ -9,7 +9,7 @@ from datasets import Dataset
 from transformers import EvalPrediction
 
 from hf_linear_attn.training.metrics import (
-    MaskedLMMetrics,
+    LanguageModelMetrics,
     perplexity,
     row_statistics,
     token_counts,
@@ -42,7 +42,7 @@ def test_the_unigram_is_smoothed_by_one_and_leaves_special_tokens_out():
 
 
 def test_a_unigram_without_masked_tokens_is_refused():
-    with pytest.raises(ValueError, match="no masked token"):
+    with pytest.raises(ValueError, match="no token to predict"):
         unigram_baseline(np.ones(5), [0], Dataset.from_dict({"labels": [[-100, -100]]}))
 
 
@@ -64,7 +64,7 @@ def test_row_statistics_are_sums_of_each_row():
 def test_the_loss_is_a_mean_over_tokens_not_over_rows_or_batches():
     # Two tokens of loss 1, six of loss 3: 2.5, where a mean of means gives 2.0.
     first, second = np.array([[2.0, 2.0, 2.0]]), np.array([[18.0, 0.0, 6.0]])
-    metrics = MaskedLMMetrics(unigram_loss=3.25)
+    metrics = LanguageModelMetrics(3.25, "masked_accuracy")
     for predictions in (np.concatenate([first, second]), [first, second]):
         labels = np.zeros(2)
         found = metrics(EvalPrediction(predictions=predictions, label_ids=labels))
@@ -77,8 +77,8 @@ def test_the_loss_is_a_mean_over_tokens_not_over_rows_or_batches():
 
 
 def test_an_evaluation_without_masked_tokens_is_refused():
-    with pytest.raises(ValueError, match="no masked token"):
-        MaskedLMMetrics()(EvalPrediction(predictions=np.zeros((2, 3)), label_ids=np.zeros(2)))
+    with pytest.raises(ValueError, match="no token to predict"):
+        LanguageModelMetrics()(EvalPrediction(predictions=np.zeros((2, 3)), label_ids=np.zeros(2)))
 
 
 def test_perplexity_of_a_diverged_model_is_infinite():

@@ -6,7 +6,7 @@ import shutil
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import RobertaConfig, RobertaForMaskedLM
+from transformers import AutoModelForMaskedLM, RobertaConfig, RobertaForMaskedLM
 
 import hf_linear_attn as hla
 from hf_linear_attn.training.arguments import ModelArguments
@@ -36,14 +36,14 @@ def tokenizer():
 def saved(tmp_path_factory, tokenizer):
     folder = tmp_path_factory.mktemp("saved")
     args = ModelArguments(attention="softmax", model=SMALL)
-    build_model(args, build_config(args, tokenizer)).save_pretrained(folder)
+    build_model(args, build_config(args, tokenizer), AutoModelForMaskedLM).save_pretrained(folder)
     return str(folder)
 
 
 @pytest.mark.parametrize("attention", ["cosformer", "linear_transformer", "softmax"])
 def test_each_attention_gives_its_model_with_the_tokenizers_ids(tokenizer, attention):
     args = ModelArguments(attention=attention, model=SMALL)
-    model = build_model(args, build_config(args, tokenizer))
+    model = build_model(args, build_config(args, tokenizer), AutoModelForMaskedLM)
     assert attention in type(model).__name__.lower() or "LinearTransformer" in str(type(model))
     assert model.config.vocab_size == 261
     assert (model.config.bos_token_id, model.config.pad_token_id) == (0, 1)
@@ -75,7 +75,9 @@ def test_new_weights_come_from_the_seed(tokenizer):
     models = []
     for seed in (0, 0, 1):
         torch.manual_seed(seed)
-        models.append(build_model(args, build_config(args, tokenizer)).state_dict())
+        models.append(
+            build_model(args, build_config(args, tokenizer), AutoModelForMaskedLM).state_dict()
+        )
     name = "model.embed_tokens.weight"
     assert torch.equal(models[0][name], models[1][name])
     assert not torch.equal(models[0][name], models[2][name])
@@ -139,7 +141,7 @@ def test_blocks_longer_than_the_model_takes_are_refused(attention, fields, limit
 def test_a_saved_model_is_gone_on_from(saved, tokenizer):
     args = ModelArguments(attention="softmax", model_name_or_path=saved, model=SMALL)
     torch.manual_seed(9)
-    model = build_model(args, build_config(args, tokenizer))
+    model = build_model(args, build_config(args, tokenizer), AutoModelForMaskedLM)
     original = hla.SoftmaxForMaskedLM.from_pretrained(saved)
     for a, b in zip(model.parameters(), original.parameters(), strict=True):
         assert torch.equal(a, b)
@@ -241,7 +243,7 @@ def test_weights_that_lack_a_part_of_the_model_are_refused(saved, tmp_path, toke
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     args = ModelArguments(attention="softmax", model_name_or_path=str(folder))
     with pytest.raises(ValueError, match=r"its weights lack .*layers\.1"):
-        build_model(args, build_config(args, tokenizer))
+        build_model(args, build_config(args, tokenizer), AutoModelForMaskedLM)
 
 
 def test_weights_of_another_shape_are_refused(saved, tmp_path, tokenizer):
@@ -251,4 +253,4 @@ def test_weights_of_another_shape_are_refused(saved, tmp_path, tokenizer):
     (folder / "config.json").write_text(json.dumps(config | {"intermediate_size": 80}))
     args = ModelArguments(attention="softmax", model_name_or_path=str(folder))
     with pytest.raises(ValueError, match="cannot be loaded"):
-        build_model(args, build_config(args, tokenizer))
+        build_model(args, build_config(args, tokenizer), AutoModelForMaskedLM)

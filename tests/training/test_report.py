@@ -203,7 +203,7 @@ def test_the_source_of_the_data_is_named(tmp_path):
 def test_arguments_that_cannot_be_honoured_are_refused(tmp_path, arguments, data, message):
     args = TrainingArguments(output_dir=str(tmp_path), use_cpu=True, **arguments)
     with pytest.raises(ValueError, match=message):
-        check_training_arguments(args, DataArguments(**data))
+        check_training_arguments(args, **data)
 
 
 def test_a_longer_run_is_twice_as_long(tmp_path):

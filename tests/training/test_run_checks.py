@@ -6,7 +6,6 @@ import pytest
 from transformers import TrainingArguments
 
 from hf_linear_attn.training import run_checks
-from hf_linear_attn.training.arguments import DataArguments
 from hf_linear_attn.training.recipe_parser import RecipeParser
 from hf_linear_attn.training.run_checks import (
     check_finite,
@@ -24,7 +23,7 @@ def check(folder, **fields):
     args = TrainingArguments(output_dir=str(folder), use_cpu=True)
     for name, value in fields.items():
         setattr(args, name, value)
-    check_training_arguments(args, DataArguments())
+    check_training_arguments(args)
 
 
 def test_the_defaults_pass(tmp_path):
@@ -128,7 +127,7 @@ def test_a_missing_package_is_one_error(tmp_path, monkeypatch):
 def test_a_stream_needs_a_number_of_steps(tmp_path):
     args = TrainingArguments(output_dir=str(tmp_path), use_cpu=True)
     with pytest.raises(ValueError, match="streaming needs max_steps"):
-        check_training_arguments(args, DataArguments(streaming=True, train_file=["a.jsonl"]))
+        check_training_arguments(args, streaming=True)
 
 
 def test_a_loader_without_a_batch_is_refused(tmp_path):

@@ -1,0 +1,160 @@
+"""The life of a run, the same for every recipe: from its arguments to its report.
+
+A recipe says what its run is made of (`Run`), `carry_out` leads it: everything that can be known is
+checked before anything is read, everything is read before anything is written, and the same command
+again goes on where the run stopped.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from transformers import PreTrainedModel, TrainerCallback, TrainingArguments, set_seed
+from transformers.trainer_utils import TrainOutput
+
+from hf_linear_attn.training.run_checks import (
+    check_finite,
+    check_has_batches,
+    check_has_trained,
+    check_training_arguments,
+)
+from hf_linear_attn.training.run_files import RunFiles, check_same_data, save_final_state
+from hf_linear_attn.training.run_folder import RunFolder, open_run_folder, resolve_arguments
+from hf_linear_attn.training.trainer import RecipeTrainer
+
+
+class Run(ABC):
+    """What one training run is made of.
+
+    Its methods are called by `carry_out` in the order in which they stand here; what one prepares,
+    the later ones find on the object.
+
+    Args:
+        arguments: all arguments of the run, one dataclass a kind, `TrainingArguments` last.
+    """
+
+    def __init__(self, arguments: Sequence[Any]) -> None:
+        self.arguments = tuple(arguments)
+        self.training: TrainingArguments = self.arguments[-1]
+        self.output_dir = Path(str(self.training.output_dir))
+
+    @abstractmethod
+    def check(self) -> None:
+        """Raise ValueError for what is wrong without a look at the data."""
+        check_training_arguments(self.training)
+
+    @abstractmethod
+    def prepare(self, folder: RunFolder) -> dict[str, str]:
+        """Read the data and the tokenizer; on each node the main process comes first.
+
+        Args:
+            folder: where the run lives; one that goes on keeps the tokenizer of its checkpoint.
+
+        Returns:
+            What the data are recognised by when the run goes on: a digest a split.
+        """
+
+    @abstractmethod
+    def describe(self) -> list[str]:
+        """What has been prepared, a line each."""
+
+    @abstractmethod
+    def build_model(self) -> PreTrainedModel:
+        """The model to train; new weights come from torch's current seed."""
+
+    @abstractmethod
+    def build_trainer(
+        self, model: PreTrainedModel, callbacks: Sequence[TrainerCallback], folder: RunFolder
+    ) -> RecipeTrainer:
+        """The trainer, with these callbacks after its own.
+
+        Args:
+            model: of `build_model`.
+            callbacks: what a run needs to be found again.
+            folder: with a checkpoint where the run goes on: its first evaluation is done then.
+        """
+
+    @abstractmethod
+    def measure(self, trainer: RecipeTrainer, trained: TrainOutput) -> dict[str, Any]:
+        """Evaluate the trained model on all processes and keep what was measured.
+
+        Returns:
+            The final evaluation, with `eval_loss`.
+        """
+
+    @abstractmethod
+    def finish(self, trainer: RecipeTrainer, console: Console) -> None:
+        """Write card and plots, print the table; on the main process, the model is saved by now."""
+
+    @abstractmethod
+    def commands(self) -> list[tuple[str, str]]:
+        """What to run next: what it is for, and the command."""
+
+
+def carry_out(run: Run, console: Console | None = None) -> None:
+    """Lead a run from its arguments to its report.
+
+    A folder that holds the run finished is left as it is. On several processes each calls this.
+
+    Args:
+        run: not yet begun.
+        console: what is printed to; None is stdout, on the main process.
+
+    Raises:
+        ValueError: a user's mistake, before anything is written; or training that has diverged,
+            when everything is written.
+    """
+    console = console or Console(quiet=run.training.process_index > 0)
+    run.check()
+    resolved = resolve_arguments(*run.arguments)
+    folder = open_run_folder(run.output_dir, resolved)
+    if folder.finished:
+        _say_finished(run, folder, console)
+        return
+    for path in folder.unfinished:
+        console.print(f"Passing over {path}: its saving was interrupted", soft_wrap=True)
+    with run.training.main_process_first(desc="data preparation"):
+        fingerprint = run.prepare(folder)
+    check_same_data(folder, fingerprint)
+    console.print(*run.describe(), sep="\n", soft_wrap=True, markup=False, highlight=False)
+    set_seed(run.training.seed)
+    run_files = RunFiles(folder, resolved, fingerprint)
+    trainer = run.build_trainer(run.build_model(), [run_files], folder)
+    check_has_batches(trainer)
+    if folder.checkpoint is not None:
+        console.print(f"Going on from {folder.checkpoint}", soft_wrap=True)
+    results = _train(run, trainer, folder)
+    if trainer.is_world_process_zero():
+        run_files.write()  # a complete checkpoint is taken over without any training
+        run.finish(trainer, console)
+    _publish(run, trainer)
+    trainer.end()
+    check_finite(results["eval_loss"])
+
+
+def _say_finished(run: Run, folder: RunFolder, console: Console) -> None:
+    console.print(f"{folder.path} holds this run, finished; nothing was changed. To go on:")
+    for purpose, command in run.commands():
+        console.print(f"\n# {purpose}\n{command}", soft_wrap=True, markup=False)
+
+
+def _train(run: Run, trainer: RecipeTrainer, folder: RunFolder) -> dict[str, Any]:
+    """Train from the beginning or from the checkpoint; measure, and save the model."""
+    trained = trainer.train(None if folder.checkpoint is None else str(folder.checkpoint))
+    check_has_trained(trainer)
+    results = run.measure(trainer, trained)
+    trainer.save_model()
+    trainer.save_metrics("train", trained.metrics)
+    trainer.save_metrics("eval", results)
+    return results
+
+
+def _publish(run: Run, trainer: RecipeTrainer) -> None:
+    """Upload what is to be shared, then mark the run as finished: last of all."""
+    trainer.accelerator.wait_for_everyone()
+    if run.training.push_to_hub:
+        trainer.push_to_hub()
+    if trainer.is_world_process_zero():
+        save_final_state(run.output_dir, trainer.state)
