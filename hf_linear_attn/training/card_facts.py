@@ -1,44 +1,19 @@
-"""What the model card says about a masked-LM run, gathered from its arguments and results."""
+"""What the model card says about the run of a language model, masked or causal."""
 
-import dataclasses
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from transformers import PreTrainedModel
+from huggingface_hub import EvalResult
+from transformers import PreTrainedModel, TrainingArguments
 
-from hf_linear_attn.integrations.model_card import CardFacts
-from hf_linear_attn.models.configuration import LinearAttnConfig
+from hf_linear_attn.integrations.model_card import CardFacts, Loading, ResultTable
 from hf_linear_attn.training.arguments import DataArguments, MaskingArguments
 from hf_linear_attn.training.masked_lm_arguments import MaskedLMArguments
-from hf_linear_attn.training.report import RunResults, result_rows
+from hf_linear_attn.training.report import RESULT_COLUMNS, RunResults, result_rows
+from hf_linear_attn.training.run_card import TaskCard, run_card
 
-_CONFIG_FACTS = (
-    "layer_attention",
-    "num_hidden_layers",
-    "hidden_size",
-    "num_attention_heads",
-    "intermediate_size",
-    "norm_position",
-    "position_embedding_type",
-    "max_position_embeddings",
-    "vocab_size",
-)
-_TRAINING_FACTS = (
-    "learning_rate",
-    "lr_scheduler_type",
-    "warmup_steps",
-    "optim",
-    "adam_beta1",
-    "adam_beta2",
-    "adam_epsilon",
-    "weight_decay",
-    "max_grad_norm",
-    "per_device_train_batch_size",
-    "gradient_accumulation_steps",
-    "bf16",
-    "fp16",
-    "seed",
-)
+_UNIGRAM = "The unigram model knows nothing but how frequent each token is in the training data."
 
 
 def card_facts(
@@ -48,7 +23,7 @@ def card_facts(
     data_description: str,
     example: str,
 ) -> CardFacts:
-    """Gather the facts of a finished run.
+    """Gather the facts of a finished masked-LM run.
 
     Args:
         model: the trained model.
@@ -57,21 +32,79 @@ def card_facts(
         data_description: counts of the prepared data.
         example: a sentence with the mask token.
     """
-    rate = results.tokens_per_second
-    speed = f" at {rate:,.0f} tokens per second" if rate else ""
-    return CardFacts(
-        name=args.output_dir.name,
-        # What the card says must hold on other machines.
-        path=args.output_dir.name if args.output_dir.is_absolute() else str(args.output_dir),
-        model_type=model.config.model_type,
-        parameters=results.parameters,
-        model_facts=_model_facts(model),
-        data="\n- ".join([f"{data_source(args.data)}\n", *data_description.splitlines()]),
-        masked_tokens=results.unigram.tokens,
-        results=result_rows(results),
-        summary=f"{results.steps:,} optimiser steps{speed}.",
-        hyper_parameters=_hyper_parameters(args),
-        example=example,
+    after = results.after
+    task = TaskCard(
+        purpose="masked language modelling",
+        loading=Loading("AutoModelForMaskedLM", pipeline="fill-mask", example=example),
+        tags=["masked-lm", "fill-mask"],
+        data=[data_source(args.data), *data_description.splitlines()],
+        results=ResultTable(
+            RESULT_COLUMNS,
+            result_rows(results),
+            f"Evaluation on {results.unigram.tokens:,} masked tokens, the same ones before and "
+            f"after training. {_UNIGRAM}",
+        ),
+        eval_results=[
+            _eval_result(args.data, "fill-mask", "perplexity", after["eval_perplexity"]),
+            _eval_result(args.data, "fill-mask", "accuracy", after["eval_masked_accuracy"]),
+        ],
+        settings={**_masking_settings(args.masking), "block_size": args.data.block_size},
+        limits=_limits(args.data, args.training),
+        datasets=_hub_datasets(args.data),
+    )
+    return run_card(
+        model,
+        args.training,
+        task,
+        steps=results.steps,
+        tokens_per_second=results.tokens_per_second,
+        started_from=args.model.model_name_or_path,
+    )
+
+
+def causal_task_card(
+    data: DataArguments,
+    training: TrainingArguments,
+    *,
+    rows: Sequence[Sequence[str]],
+    predicted_tokens: int,
+    perplexity: float,
+    data_description: str,
+    prompt: str,
+    columns: Sequence[str] = RESULT_COLUMNS,
+    settings: Mapping[str, Any] | None = None,
+    notes: Sequence[str] = (),
+) -> TaskCard:
+    """What a causal language model has to say on its card; hand it to `run_card`.
+
+    Args:
+        data: arguments; files are named without their folders.
+        training: arguments of the run.
+        rows: of the results, one text a column.
+        predicted_tokens: number of evaluation tokens that were predicted.
+        perplexity: after training, on those tokens.
+        data_description: counts of the prepared data.
+        prompt: a beginning for the model to continue.
+        columns: headings of the results.
+        settings: of the task, such as the stride of a sliding-window evaluation.
+        notes: what stands below the results.
+    """
+    return TaskCard(
+        purpose="causal language modelling",
+        loading=Loading("AutoModelForCausalLM", pipeline="text-generation", example=prompt),
+        tags=["causal-lm", "text-generation"],
+        data=[data_source(data), *data_description.splitlines()],
+        results=ResultTable(
+            columns,
+            rows,
+            f"Evaluation on {predicted_tokens:,} predicted tokens, the same ones before and after "
+            f"training. {_UNIGRAM}",
+            notes,
+        ),
+        eval_results=[_eval_result(data, "text-generation", "perplexity", perplexity)],
+        settings={**(settings or {}), "block_size": data.block_size},
+        limits=_limits(data, training),
+        datasets=_hub_datasets(data),
     )
 
 
@@ -87,34 +120,39 @@ def data_source(args: DataArguments) -> str:
     return "The embedded corpus: Python's reference topics and the standard library's docstrings."
 
 
-def _model_facts(model: PreTrainedModel) -> dict[str, str]:
-    config = model.config.to_dict()
-    trunk = {field.name for field in dataclasses.fields(LinearAttnConfig)}
-    own = [f.name for f in dataclasses.fields(model.config) if f.name not in trunk]
-    names = [*_CONFIG_FACTS, *own]
-    return {name: _shown(config[name]) for name in names if config.get(name) is not None}
+def _hub_datasets(args: DataArguments) -> list[str]:
+    name = args.dataset_name
+    return [name] if name is not None and not Path(name).is_dir() else []
 
 
-def _hyper_parameters(args: MaskedLMArguments) -> dict[str, Any]:
-    training, masking = args.training.to_dict(), args.masking
-    shown = {k: f"{v:g}" if isinstance(v, float) else v for k, v in training.items()}
-    return {
-        **{name: shown[name] for name in _TRAINING_FACTS},
-        "processes": args.training.world_size,
-        "masking": masking.masking,
-        "mlm_probability": masking.mlm_probability,
-        "eval_mlm_probability": masking.eval_mlm_probability or masking.mlm_probability,
-        "mask / random / kept": _replacement_shares(masking),
-        "block_size": args.data.block_size,
-    }
+def _eval_result(args: DataArguments, task: str, metric: str, value: float) -> EvalResult:
+    hub = _hub_datasets(args)
+    local = "local-text" if args.train_file or args.dataset_name else "embedded-corpus"
+    return EvalResult(
+        task_type=task,
+        dataset_type=hub[0] if hub else local,
+        dataset_name=data_source(args).rstrip("."),
+        dataset_config=args.dataset_config_name,
+        dataset_split="validation",
+        metric_type=metric,
+        metric_value=value,
+    )
 
 
-def _replacement_shares(args: MaskingArguments) -> str:
+def _limits(data: DataArguments, training: TrainingArguments) -> list[str]:
+    return [
+        f"Trained on examples of at most {data.block_size:,} tokens; longer ones were not tried.",
+        f"The results are those of one seed ({training.seed}); how much they vary between seeds "
+        "was not measured.",
+    ]
+
+
+def _masking_settings(args: MaskingArguments) -> dict[str, Any]:
     kept = 1 - args.mask_replace_prob - args.random_replace_prob
-    return f"{args.mask_replace_prob:g} / {args.random_replace_prob:g} / {max(kept, 0):.3g}"
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, list) and len(set(value)) == 1:
-        return f"{value[0]} (all {len(value)} layers)"
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    shares = f"{args.mask_replace_prob:g} / {args.random_replace_prob:g} / {max(kept, 0):.3g}"
+    return {
+        "masking": args.masking,
+        "mlm_probability": args.mlm_probability,
+        "eval_mlm_probability": args.eval_mlm_probability or args.mlm_probability,
+        "mask / random / kept": shares,
+    }
