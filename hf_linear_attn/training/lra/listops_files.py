@@ -13,6 +13,7 @@ from hf_linear_attn.training.lra.listops import ListOpsParameters, check_possibl
 from hf_linear_attn.training.lra.listops_check import evaluate
 from hf_linear_attn.training.lra.splits import RawSplit, single
 from hf_linear_attn.training.lra.symbols import listops_ids
+from hf_linear_attn.training.processes import useful_processes
 
 FILES = {
     "train": "basic_train.tsv",
@@ -129,7 +130,7 @@ def _draw_different(
             batch_size=1,
             remove_columns=["piece"],
             fn_kwargs={"parameters": parameters, "seed": seed},
-            num_proc=_useful(processes, end - begin),
+            num_proc=useful_processes(processes, end - begin),
             load_from_cache_file=False,
             desc="Drawing ListOps expressions, 100 a step",
         )
@@ -156,15 +157,10 @@ def _read_file(path: Path, processes: int | None) -> RawSplit:
         batched=True,
         remove_columns=["line", "number"],
         fn_kwargs={"name": path.name},
-        num_proc=_useful(processes, len(lines) - 1),
+        num_proc=useful_processes(processes, len(lines) - 1),
         load_from_cache_file=False,
         desc=f"Reading and checking {path.name}",
     )
     arrays = rows.with_format("numpy")
     return single([row["ids"].astype("uint16") for row in arrays], rows["label"])
 
-
-def _useful(processes: int | None, items: int) -> int | None:
-    """No more processes than items; None for one, which needs no other process."""
-    useful = min(processes or 1, items)
-    return useful if useful > 1 else None

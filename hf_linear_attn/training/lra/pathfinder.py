@@ -17,8 +17,9 @@ import numpy as np
 
 _DIRECTIONS = 36
 _TRIES_OF_SCENE = 2_000
-_TRIES_OF_DISTRACTOR = 5
-_SEEDS_TRIED = 30
+# Of a margin, on either side of a gap: with it, and with one attempt at each distractor, brightness,
+# black share and number of separate pieces are those of the original generator's images.
+_GAP = 0.75
 
 
 @dataclass(frozen=True)
@@ -31,10 +32,10 @@ class PathfinderParameters:
         size: side of the image.
         contour_length: dashes in each of the two long curves.
         distractor_length: dashes in a distractor.
-        distractors: how many of them are tried; those that find no room are left out.
+        distractors: how many of them are tried, once each; most find no room and are left out.
         paddle_length: length of a dash.
         paddle_thickness: its width; times `antialias` it must be whole.
-        margin: half of the gap between two dashes of a curve.
+        margin: what a dash keeps free around it; 1.5 margins lie between two dashes of a curve.
         padding: free border.
         seed_distance: between the begins of the long curves.
         continuity: how straight curves are; 1 allows right angles.
@@ -81,9 +82,9 @@ class PathfinderParameters:
         self._check_room()
 
     @property
-    def step(self) -> int:
-        """From one dash's begin to the next one's, along a straight curve."""
-        return self.paddle_length + 2 * self.margin
+    def gap(self) -> float:
+        """From a dash's end to the next one's begin, along a straight curve."""
+        return 2 * _GAP * self.margin
 
     @property
     def clearance(self) -> float:
@@ -154,6 +155,11 @@ class _Curve:
         # Along each dash, one array a dash.
         self.points = [_along(begin, self.ends[0], parameters)]
 
+    def stands_free(self, others: "list[_Curve]") -> bool:
+        """Whether its first dash is inside the image and clear of other curves."""
+        taken = [points for other in others for points in other.points]
+        return bool(_is_free(self.begins[0][None], self.ends[0][None], taken, self.parameters)[0])
+
     def grow(self, others: "list[_Curve]", random: np.random.Generator) -> bool:
         """Add one dash where there is room, the straighter the likelier; False where there is none.
 
@@ -161,11 +167,11 @@ class _Curve:
         angle.
         """
         p = self.parameters
-        pivot = self.ends[-1] + p.margin * _direction(self.angle)
+        pivot = self.ends[-1] + p.gap / 2 * _direction(self.angle)
         delta = np.linspace(-np.pi / 2, np.pi / 2, _DIRECTIONS) / p.continuity
         angles = self.angle + delta + random.uniform(-0.5, 0.5) * (delta[1] - delta[0])
         weights = np.cos(p.continuity * delta) ** 2
-        begins = pivot + p.margin * _direction(angles)
+        begins = pivot + p.gap / 2 * _direction(angles)
         ends = begins + p.paddle_length * _direction(angles)
         placed = [points for other in others if other is not self for points in other.points]
         weights = weights * _is_free(begins, ends, [*placed, *self.points[:-1]], p)
@@ -188,8 +194,7 @@ def _long_curves(p: PathfinderParameters, random: np.random.Generator) -> list[_
     curves: list[_Curve] = []
     for begin in (first, second):
         curve = _Curve(begin, random.uniform(-np.pi, np.pi), p)
-        taken = [points for other in curves for points in other.points]
-        if not _is_free(np.array(curve.begins), np.array(curve.ends), taken, p)[0]:
+        if not curve.stands_free(curves):
             return None
         curves.append(curve)
     for _ in range(p.contour_length - 1):
@@ -204,11 +209,9 @@ def _finish(
     """Add distractors and choose the marked ends."""
     curves = list(long)
     for _ in range(p.distractors):
-        for _ in range(_TRIES_OF_DISTRACTOR):
-            distractor = _distractor(p, curves, random)
-            if distractor is not None:
-                curves.append(distractor)
-                break
+        distractor = _distractor(p, curves, random)
+        if distractor is not None:
+            curves.append(distractor)
     begin = int(random.integers(2))
     end = begin if label else 1 - begin
     contrasts = [
@@ -227,14 +230,10 @@ def _finish(
 def _distractor(
     p: PathfinderParameters, curves: list[_Curve], random: np.random.Generator
 ) -> _Curve | None:
-    angles = random.uniform(-np.pi, np.pi, _SEEDS_TRIED)
-    begins = random.uniform(p.padding, p.size - 1 - p.padding, (_SEEDS_TRIED, 2))
-    ends = begins + p.paddle_length * _direction(angles)
-    taken = [points for curve in curves for points in curve.points]
-    free = np.flatnonzero(_is_free(begins, ends, taken, p))
-    if not len(free):
+    begin = random.uniform(p.padding, p.size - 1 - p.padding, 2)
+    curve = _Curve(begin, random.uniform(-np.pi, np.pi), p)
+    if not curve.stands_free(curves):
         return None
-    curve = _Curve(begins[free[0]], float(angles[free[0]]), p)
     for _ in range(p.distractor_length - 1):
         if not curve.grow([*curves, curve], random):
             return None

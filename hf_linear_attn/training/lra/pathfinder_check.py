@@ -16,7 +16,7 @@ def connected(scene: Scene, parameters: PathfinderParameters) -> int:
     """
     tips = np.stack([scene.begins, scene.ends], axis=1)
     distance = np.linalg.norm(tips[:, None, :, None] - tips[None, :, None, :], axis=-1)
-    linked = distance.min((2, 3)) <= 2 * parameters.margin + _ROUNDING
+    linked = distance.min((2, 3)) <= parameters.gap + _ROUNDING
     start, goal = (_dash_of(marker, tips) for marker in scene.markers)
     reached = np.zeros(len(tips), dtype=bool)
     reached[start] = True
