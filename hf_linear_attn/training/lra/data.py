@@ -55,9 +55,11 @@ class LraData:
         """Source, counts, and what became of over-long examples."""
         lines = [self.source]
         for name, examples in self.splits.items():
-            became = "cut" if self.rule == "cut" else "dropped"
-            longer = f"{examples.over_long:,} above {self.max_length:,} symbols, {became}"
-            lines.append(f"{name}: {len(examples):,} examples; {longer}")
+            became = "cut" if self.rule == "cut" else "left out"
+            longer = f"{examples.over_long:,} were longer and are {became}"
+            longer = longer if examples.over_long else "none was longer"
+            limit = f"at most {self.max_length:,} symbols"
+            lines.append(f"{name}: {len(examples):,} examples of {limit}; {longer}")
         return lines
 
 
