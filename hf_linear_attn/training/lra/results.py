@@ -6,12 +6,14 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from hf_linear_attn.training.lra.presets import PRESETS, Preset
 from hf_linear_attn.training.lra.tasks import TASKS
 from hf_linear_attn.training.published import (
-    PrintableRow,
     PublishedTable,
     footnotes,
     printable_rows,
@@ -22,6 +24,12 @@ AVERAGED = ("listops", "text", "retrieval", "image", "pathfinder")
 """The tasks of a published average; Path-X is not among them."""
 _AVERAGE = "average"
 _NOTHING = "–"
+# Short ones, for a terminal of 80 columns.
+_HEADINGS = {name: task.title for name, task in TASKS.items()} | {
+    "retrieval": "Retr.",
+    "pathfinder": "Path.",
+    _AVERAGE: "Avg",
+}
 
 
 @dataclass(frozen=True)
@@ -116,21 +124,27 @@ def results_table(results: Mapping[str, LraResults]) -> Table:
     if len(presets) != 1:
         raise ValueError(f"results of the presets {' and '.join(sorted(presets))} are not compared")
     preset, columns = PRESETS[presets.pop()], columns_of(results)
-    rows = printable_rows(*published_of(preset))
     table = Table(
         title=f"Long Range Arena, test accuracy (%), preset {preset.name}",
-        caption="\n".join(notes(results, rows)),
-        caption_justify="left",
+        box=SIMPLE_HEAD,
+        pad_edge=False,
     )
     table.add_column("")
     for column in columns:
-        table.add_column(TASKS[column].title if column in TASKS else column, justify="right")
+        table.add_column(_HEADINGS.get(column, column), justify="right")
     for row in own_rows(results):
-        table.add_row(*row, style="bold" if row[0].startswith("chance") is False else None)
+        table.add_row(*row)
     table.add_section()
     for name, cells in published_cells(preset, columns):
         table.add_row(name, *cells)
     return table
+
+
+def show_results(console: Console, results: Mapping[str, LraResults]) -> None:
+    """Print the table and what stands below it."""
+    console.print(results_table(results))
+    for line in notes(results):
+        console.print(Text(line), soft_wrap=True)
 
 
 def published_cells(preset: Preset, columns: Sequence[str]) -> list[tuple[str, list[str]]]:
@@ -145,8 +159,8 @@ def published_cells(preset: Preset, columns: Sequence[str]) -> list[tuple[str, l
     return found
 
 
-def notes(results: Mapping[str, LraResults], rows: Sequence[PrintableRow]) -> list[str]:
-    """What stands below the table."""
+def notes(results: Mapping[str, LraResults]) -> list[str]:
+    """What stands below the table, a line each."""
     preset = PRESETS[next(iter(results.values())).preset]
     lines = [
         "here: the checkpoint best on the validation split, tested once on all test examples "
@@ -163,7 +177,7 @@ def notes(results: Mapping[str, LraResults], rows: Sequence[PrintableRow]) -> li
                 f"{TASKS[task].title} is not at the published scale: "
                 f"{'; '.join(result.differences)}"
             )
-    return [*lines, *footnotes(rows)]
+    return [*lines, *footnotes(printable_rows(*published_of(preset)))]
 
 
 def _cells(values: Mapping[str, float], columns: Sequence[str]) -> list[str]:

@@ -1,5 +1,6 @@
 """One Long Range Arena run: a task, a preset, an attention."""
 
+import re
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,7 +25,7 @@ from hf_linear_attn.training.lra.model_setup import (
     other_attention,
 )
 from hf_linear_attn.training.lra.presets import PRESETS
-from hf_linear_attn.training.lra.results import LraResults, results_table
+from hf_linear_attn.training.lra.results import LraResults, show_results
 from hf_linear_attn.training.lra.tasks import TASKS, find_folder
 from hf_linear_attn.training.lra.trainer import LraTrainer
 from hf_linear_attn.training.run import Run
@@ -114,7 +115,7 @@ class LraRun(Run):
         results = self.results
         history = trainer.state.log_history
         write_curve(history, self.output_dir, results.chance_level, results.test_accuracy)
-        console.print(results_table({self.task.name: results}))
+        show_results(console, {self.task.name: results})
         saved = f"\nSaved in {self.output_dir}: model, card (README.md), accuracy curve"
         console.print(Text(saved), soft_wrap=True)
         for purpose, command in self.commands():
@@ -130,7 +131,10 @@ class LraRun(Run):
         )
         launch = ["accelerate", "launch", self.program]
         again = [*launch, "--config", str(self.output_dir / RUN_FILE)]
-        commands = [("load the model in Python", shlex.join(["python", "-c", code]))]
+        # In double quotes it reads more easily, where the path has nothing that a shell would replace.
+        plain = re.fullmatch(r"[\w./-]+", folder)
+        loading = f'python -c "{code}"' if plain else shlex.join(["python", "-c", code])
+        commands = [("load the model in Python", loading)]
         longer = longer_run(self.training)
         if longer is not None:
             name, value = longer

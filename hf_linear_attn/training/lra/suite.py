@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 from rich.console import Console
 
 from hf_linear_attn.training.lra.arguments import ALL, LraArguments, LraRunArguments
-from hf_linear_attn.training.lra.results import read_results, results_table
+from hf_linear_attn.training.lra.results import read_results, show_results
 from hf_linear_attn.training.lra.run import LraRun
 from hf_linear_attn.training.recipe_parser import RecipeParser
 from hf_linear_attn.training.run import carry_out
@@ -76,7 +76,7 @@ def carry_out_all(runs: list[LraRunArguments], base: Path | None, program: str) 
         return
     console = Console(quiet=made[0].training.process_index > 0)
     results = {run.task.name: read_results(run.output_dir) for run in made}
-    console.print(results_table(results))
+    show_results(console, results)
 
 
 def _peek(argv: list[str]) -> dict[str, Any]:
