@@ -71,7 +71,9 @@ class LraConfig(PreTrainedConfig):
         if self.head_layers < 1:
             raise ValueError(f"head_layers: got {self.head_layers}, expected 1 or more")
         if self.trunk is not None and getattr(self.trunk, "is_decoder", None):
-            raise ValueError("the trunk of a Long Range Arena model is an encoder; got is_decoder=True")
+            raise ValueError(
+                "the trunk of a Long Range Arena model is an encoder; got is_decoder=True"
+            )
 
     @property
     def encoder(self) -> LinearAttnConfig:

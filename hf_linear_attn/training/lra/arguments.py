@@ -151,7 +151,9 @@ class GeneratorArguments:
 
     generator_seed: int = field(
         default=0,
-        metadata={"help": "of the examples that are drawn; the run's own seed does not change them"},
+        metadata={
+            "help": "of the examples that are drawn; the run's own seed does not change them"
+        },
     )
     generated_dir: str | None = field(
         default=None,
@@ -191,7 +193,9 @@ class GeneratorArguments:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: got {getattr(self, name)}, expected 1 or more")
         if self.pathfinder_images < 10:
-            raise ValueError(f"pathfinder_images: got {self.pathfinder_images}, expected 10 or more")
+            raise ValueError(
+                f"pathfinder_images: got {self.pathfinder_images}, expected 10 or more"
+            )
         if not 0 <= self.generator_seed < 2**32:
             raise ValueError(
                 f"generator_seed: got {self.generator_seed}, expected at least 0 and below 2**32"

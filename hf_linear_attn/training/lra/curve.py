@@ -15,7 +15,9 @@ _COLUMNS = {
 }
 
 
-def write_curve(history: Sequence[dict[str, Any]], folder: Path, chance: float, test: float) -> None:
+def write_curve(
+    history: Sequence[dict[str, Any]], folder: Path, chance: float, test: float
+) -> None:
     """Write `accuracy_curve.csv` (one line a logged step) and `accuracy_curve.png`.
 
     Args:

@@ -13,7 +13,7 @@ from hf_linear_attn.training.lra.listops_files import read_listops
 from hf_linear_attn.training.lra.pathfinder_files import read_pathfinder
 from hf_linear_attn.training.lra.retrieval import read_retrieval
 from hf_linear_attn.training.lra.splits import SPLITS, RawSplit
-from hf_linear_attn.training.lra.tasks import TASKS, LraTask, find_folder
+from hf_linear_attn.training.lra.tasks import LraTask, find_folder
 from hf_linear_attn.training.lra.texts import read_texts
 
 
@@ -112,9 +112,7 @@ def _read(
     return splits, f"{side} x {side} Pathfinder {about}, {where}."
 
 
-def _folder(
-    task: LraTask, args: LraArguments, generators: GeneratorArguments, drawn: bool
-) -> Path:
+def _folder(task: LraTask, args: LraArguments, generators: GeneratorArguments, drawn: bool) -> Path:
     if drawn:
         return drawn_folder(task.name, generators, args.preprocessing_num_workers)
     if args.data_dir is None:

@@ -57,7 +57,9 @@ def build_examples(
     if limit is not None and limit < len(split):
         order = np.random.default_rng(SPLIT_SEED).permutation(len(split))
         split = split.take(np.sort(order[:limit]))
-    lengths = np.array([[len(tower) for tower in row] for row in split.rows]).reshape(-1, task.towers)
+    lengths = np.array([[len(tower) for tower in row] for row in split.rows]).reshape(
+        -1, task.towers
+    )
     if len(split) and not lengths.all():
         row = int(np.argwhere(lengths == 0)[0, 0])
         raise ValueError(f"{task.name}, {name}: example {row} is empty")

@@ -19,7 +19,7 @@ _FACTS_FILE = "generator.json"
 
 
 def drawn_folder(task: str, args: GeneratorArguments, processes: int | None) -> Path:
-    """The folder with a task's drawn examples, in the released layout; drawn now if it is not there.
+    """The folder with a task's drawn examples, in the released layout; drawn where there is none.
 
     It appears all at once, when everything in it is written.
 

@@ -7,7 +7,7 @@ import random
 from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from hf_linear_attn.training.lra.listops import ListOpsParameters, check_possible, draw
 from hf_linear_attn.training.lra.listops_check import evaluate
@@ -161,6 +161,5 @@ def _read_file(path: Path, processes: int | None) -> RawSplit:
         load_from_cache_file=False,
         desc=f"Reading and checking {path.name}",
     )
-    arrays = rows.with_format("numpy")
-    return single([row["ids"].astype("uint16") for row in arrays], rows["label"])
-
+    arrays = (cast(Any, row)["ids"] for row in rows.with_format("numpy"))
+    return single([ids.astype("uint16") for ids in arrays], rows["label"])

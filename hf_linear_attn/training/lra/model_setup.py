@@ -145,5 +145,3 @@ def _saved_config(
             )
     _check_length(config.encoder, max_length + (config.pooling == "cls"))
     return config
-
-

@@ -17,9 +17,20 @@ import numpy as np
 
 _DIRECTIONS = 36
 _TRIES_OF_SCENE = 2_000
-# Of a margin, on either side of a gap: with it, and with one attempt at each distractor, brightness,
+# Of a margin, on either side of a gap: with it, and one attempt at each distractor, brightness,
 # black share and number of separate pieces are those of the original generator's images.
 _GAP = 0.75
+_LEAST = {
+    "size": 8,
+    "contour_length": 2,
+    "distractor_length": 1,
+    "distractors": 0,
+    "paddle_length": 1,
+    "margin": 1,
+    "padding": 0,
+    "seed_distance": 1,
+    "antialias": 1,
+}
 
 
 @dataclass(frozen=True)
@@ -64,9 +75,7 @@ class PathfinderParameters:
     antialias: int = 2
 
     def __post_init__(self) -> None:
-        least = {"size": 8, "contour_length": 2, "distractor_length": 1, "paddle_length": 1,
-                 "margin": 1, "seed_distance": 1, "antialias": 1, "distractors": 0, "padding": 0}  # fmt: skip
-        for name, bound in least.items():
+        for name, bound in _LEAST.items():
             if getattr(self, name) < bound:
                 got = getattr(self, name)
                 raise ValueError(f"pathfinder {name}: got {got}, expected {bound} or more")
@@ -256,8 +265,8 @@ def _is_free(
 ) -> np.ndarray:
     """Bool (candidates,): inside the border, and clear of the points that are taken."""
     corners = np.stack([begins, ends])
-    inside = ((corners >= p.padding) & (corners <= p.size - 1 - p.padding)).all((0, 2))
+    inside: np.ndarray = ((corners >= p.padding) & (corners <= p.size - 1 - p.padding)).all((0, 2))
     if not taken:
         return inside
     points = _along(begins, ends, p)[:, :, None] - np.concatenate(taken)
-    return inside & (np.square(points).sum(-1).min((0, 2)) >= p.clearance**2)
+    return np.logical_and(inside, np.square(points).sum(-1).min((0, 2)) >= p.clearance**2)

@@ -7,9 +7,9 @@ margin, number of contrasts).
 """
 
 import io
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from PIL import Image
@@ -66,7 +66,7 @@ def generate_pathfinder(
     )
     target = folder / difficulty_folder(parameters[0].contour_length)
     lines: dict[int, list[str]] = {}
-    for row in images:
+    for row in cast(Iterable[Any], images):
         piece, number = divmod(row["number"], _IMAGES_A_FOLDER)
         path = target / "imgs" / str(piece) / f"sample_{number}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -148,7 +148,7 @@ def read_pathfinder(
         load_from_cache_file=False,
         desc="Reading Pathfinder images",
     )
-    rows = [np.frombuffer(row["pixels"], dtype=np.uint8) for row in pixels]
+    rows = [np.frombuffer(row["pixels"], dtype=np.uint8) for row in cast(Iterable[Any], pixels)]
     whole = single(rows, [label for _, label in full])
     empty = len(files) - len(full)
     about = f"images of {base.name}" + (f"; {empty:,} empty files are left out" if empty else "")

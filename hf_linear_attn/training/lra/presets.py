@@ -20,12 +20,15 @@ class Scale:
         batch: examples in a step.
         length: longest example in symbols.
         train: number of training examples.
+        shapes: width and layers of the trunk; the official softmax baseline of Pathfinder had
+            another one than the linear attentions.
     """
 
     steps: int
     batch: int
     length: int
     train: int
+    shapes: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True)
@@ -63,12 +66,12 @@ PRESETS = {
             "Long Range Arena, google-research/long-range-arena",
             "lra_jax",
             tasks={
-                "listops": Scale(steps=5_000, batch=32, length=2_000, train=96_000),
-                "text": Scale(steps=20_000, batch=32, length=4_000, train=22_500),
-                "retrieval": Scale(steps=5_000, batch=32, length=4_000, train=147_086),
-                "image": Scale(steps=35_000, batch=256, length=1_024, train=45_000),
-                "pathfinder": Scale(steps=62_400, batch=512, length=1_024, train=160_000),
-                "pathx": Scale(steps=500_000, batch=64, length=16_384, train=160_000),
+                "listops": Scale(5_000, 32, 2_000, 96_000, ((512, 4),)),
+                "text": Scale(20_000, 32, 4_000, 22_500, ((256, 4),)),
+                "retrieval": Scale(5_000, 32, 4_000, 147_086, ((128, 4),)),
+                "image": Scale(35_000, 256, 1_024, 45_000, ((128, 1),)),
+                "pathfinder": Scale(62_400, 512, 1_024, 160_000, ((128, 1), (32, 4))),
+                "pathx": Scale(500_000, 64, 16_384, 160_000, ((32, 1),)),
             },
             head={"pooling": "cls", "initialization": "xavier"},
             heads={
@@ -87,11 +90,11 @@ PRESETS = {
             "Long Range Arena, mlpen/Nystromformer",
             "mlpen",
             tasks={
-                "listops": Scale(steps=5_000, batch=32, length=2_000, train=96_000),
-                "text": Scale(steps=20_000, batch=32, length=4_000, train=22_500),
-                "retrieval": Scale(steps=30_000, batch=32, length=4_000, train=147_086),
-                "image": Scale(steps=35_000, batch=256, length=1_024, train=45_000),
-                "pathfinder": Scale(steps=62_400, batch=256, length=1_024, train=160_000),
+                "listops": Scale(5_000, 32, 2_000, 96_000, ((64, 2),)),
+                "text": Scale(20_000, 32, 4_000, 22_500, ((64, 2),)),
+                "retrieval": Scale(30_000, 32, 4_000, 147_086, ((64, 2),)),
+                "image": Scale(35_000, 256, 1_024, 45_000, ((64, 2),)),
+                "pathfinder": Scale(62_400, 256, 1_024, 160_000, ((64, 2),)),
             },
             head={"pooling": "mean", "initialization": "torch"},
             heads={"retrieval": {"interaction": "nli"}},

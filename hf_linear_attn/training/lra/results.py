@@ -165,7 +165,8 @@ def notes(results: Mapping[str, LraResults]) -> list[str]:
     lines = [
         "here: the checkpoint best on the validation split, tested once on all test examples "
         f"({', '.join(f'{TASKS[t].title} {r.test_examples:,}' for t, r in results.items())})",
-        f"chance level: always the training examples' most frequent label; published: {preset.title}",
+        "chance level: always the training examples' most frequent label; published: "
+        f"{preset.title}",
     ]
     for task, result in results.items():
         longer = result.over_long_train + result.over_long_validation + result.over_long_test

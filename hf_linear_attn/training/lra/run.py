@@ -75,7 +75,11 @@ class LraRun(Run):
     def describe(self) -> list[str]:
         """Task, preset, and what was counted."""
         title = f"{self.task.title}, preset {self.preset.name} ({self.preset.title})"
-        return [title, *self.data.describe(), f"chance level on the test split: {self.data.chance:.2%}"]
+        return [
+            title,
+            *self.data.describe(),
+            f"chance level on the test split: {self.data.chance:.2%}",
+        ]
 
     def build_model(self) -> PreTrainedModel:
         """New or saved, under the preset's head."""
@@ -131,7 +135,7 @@ class LraRun(Run):
         )
         launch = ["accelerate", "launch", self.program]
         again = [*launch, "--config", str(self.output_dir / RUN_FILE)]
-        # In double quotes it reads more easily, where the path has nothing that a shell would replace.
+        # In double quotes it reads more easily, where a shell would replace nothing.
         plain = re.fullmatch(r"[\w./-]+", folder)
         loading = f'python -c "{code}"' if plain else shlex.join(["python", "-c", code])
         commands = [("load the model in Python", loading)]
@@ -182,7 +186,14 @@ class LraRun(Run):
             (len(self.data.splits["train"]), scale.train, "training examples"),
             (self.data.max_length, scale.length, "symbols at most"),
         ]
+        trunk = self.config.encoder
+        shape = (trunk.hidden_size, trunk.num_hidden_layers)
         texts = [f"{got:,} {what} instead of {due:,}" for got, due, what in found if got != due]
+        if shape not in scale.shapes:
+            width, layers = scale.shapes[0]
+            texts.append(
+                f"a trunk of {shape[1]} layers, {shape[0]} wide, instead of {layers}, {width} wide"
+            )
         if self.args.lra.is_drawn(self.task.name):
             texts.append("examples drawn here instead of the released ones")
         return texts

@@ -1,7 +1,7 @@
 """Trainer, collator and accuracy of the Long Range Arena classifiers."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -30,7 +30,7 @@ class LraCollator:
         self.columns = TOWER_COLUMNS[:towers]
 
     def __call__(self, rows: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor]:
-        """Rows of `Examples.dataset` -> input_ids, attention_mask (batch, [towers,] seq), labels."""
+        """Rows of `Examples.dataset` -> ids and mask (batch, [towers,] seq), labels (batch,)."""
         longest = max(len(row[column]) for row in rows for column in self.columns)
         ids = np.full((len(rows), len(self.columns), longest), self.pad or 0, dtype=np.int64)
         mask = np.zeros_like(ids)
@@ -95,12 +95,10 @@ class LraTrainer(RecipeTrainer):
         self, num_training_steps: int, optimizer: Optimizer | None = None
     ) -> LRScheduler:
         """Trainer's, or that of the harness."""
-        optimizer = self.optimizer if optimizer is None else optimizer
-        if self.schedule is not None and self.lr_scheduler is None and optimizer is not None:
+        used = cast(Optimizer | None, self.optimizer if optimizer is None else optimizer)
+        if self.schedule is not None and self.lr_scheduler is None and used is not None:
             warmup = self.args.get_warmup_steps(num_training_steps)
-            self.lr_scheduler = build_schedule(
-                self.schedule, optimizer, warmup, num_training_steps
-            )
+            self.lr_scheduler = build_schedule(self.schedule, used, warmup, num_training_steps)
         return super().create_scheduler(num_training_steps, optimizer)
 
     def _set_signature_columns_if_needed(self) -> None:
