@@ -42,7 +42,8 @@ class LraConfig(PreTrainedConfig):
     """
 
     model_type = "linear_attn_lra"
-    sub_configs: ClassVar[dict[str, Any]] = {"trunk": AutoConfig}
+    # Transformers makes a property of it where defaults of the parts are declared; ours has none.
+    sub_configs: ClassVar[dict[str, Any]] = {"trunk": AutoConfig}  # pyright: ignore
 
     trunk: dict[str, Any] | PreTrainedConfig | None = None
     task: str = "listops"

@@ -265,7 +265,8 @@ def _is_free(
 ) -> np.ndarray:
     """Bool (candidates,): inside the border, and clear of the points that are taken."""
     corners = np.stack([begins, ends])
-    inside: np.ndarray = ((corners >= p.padding) & (corners <= p.size - 1 - p.padding)).all((0, 2))
+    within = np.logical_and(corners >= p.padding, corners <= p.size - 1 - p.padding)
+    inside = np.logical_and.reduce(within, axis=(0, 2))
     if not taken:
         return inside
     points = _along(begins, ends, p)[:, :, None] - np.concatenate(taken)
