@@ -17,6 +17,9 @@ INDEX_FILE = "model.safetensors.index.json"
 _STATE = "trainer_state.json"
 _STATE_KEYS = ("global_step", "max_steps", "epoch", "num_train_epochs", "log_history")
 _OPTIMIZER_KEYS = ("state", "param_groups")
+_TOKENIZER_FILES = ("tokenizer_config.json", "tokenizer.json")
+# Their symbols are fixed and saved nowhere.
+_WITHOUT_TOKENIZER = ("linear_attn_lra",)
 
 
 def checkpoint_steps(checkpoint: Path) -> int:
@@ -121,8 +124,10 @@ def _checkpoints(folder: Path) -> list[Path]:
 
 def _check_kinds(checkpoint: Path) -> None:
     _check_keys(checkpoint / _STATE, read_json(checkpoint / _STATE), _STATE_KEYS)
-    for name in ("config.json", "tokenizer_config.json", "tokenizer.json"):
-        read_json(checkpoint / name)
+    config = read_json(checkpoint / "config.json")
+    if config.get("model_type") not in _WITHOUT_TOKENIZER:
+        for name in _TOKENIZER_FILES:
+            read_json(checkpoint / name)
     check_weights(checkpoint)
     # Sharded engines keep optimiser and weights in folders of their own format.
     if any(checkpoint.glob("global_step*")) or any(checkpoint.glob("optimizer_*/")):

@@ -26,6 +26,7 @@ from hf_linear_attn.training.lra.model_setup import (
 )
 from hf_linear_attn.training.lra.presets import PRESETS
 from hf_linear_attn.training.lra.results import LraResults, show_results
+from hf_linear_attn.training.lra.schedules import check_schedule
 from hf_linear_attn.training.lra.tasks import TASKS, find_folder
 from hf_linear_attn.training.lra.trainer import LraTrainer
 from hf_linear_attn.training.run import Run
@@ -54,6 +55,9 @@ class LraRun(Run):
         check_training_arguments(self.training, predicts=True)
         _check_best_counts(self)
         lra, generators = self.args.lra, self.args.generators
+        steps = self.training.max_steps
+        if steps > 0:
+            check_schedule(lra.lr_schedule, self.training.get_warmup_steps(steps), steps)
         if lra.is_drawn(self.task.name):
             if self.task.name == "listops":
                 check_possible(generators.listops, sum(generators.listops_counts.values()))

@@ -22,15 +22,11 @@ def build_schedule(name: str, optimizer: Optimizer, warmup: int, steps: int) -> 
         steps: of the whole run.
 
     Raises:
-        ValueError: one_cycle without warm-up, or with nothing else.
+        ValueError: one_cycle without two steps of warm-up, or with nothing else.
     """
     if name == "cosine_cycle":
         return LambdaLR(optimizer, partial(cosine_cycle, warmup=warmup, steps=steps))
-    if not 0 < warmup < steps:
-        raise ValueError(
-            f"lr_schedule one_cycle needs warmup_steps above 0 and below the {steps} steps of the "
-            f"run; got {warmup}"
-        )
+    check_schedule(name, warmup, steps)
     return _OneCycle(
         optimizer,
         max_lr=[group["lr"] for group in optimizer.param_groups],
@@ -38,6 +34,15 @@ def build_schedule(name: str, optimizer: Optimizer, warmup: int, steps: int) -> 
         anneal_strategy="linear",
         total_steps=steps,
     )
+
+
+def check_schedule(name: str | None, warmup: int, steps: int) -> None:
+    """Raise ValueError for one_cycle without two steps of warm-up, or with nothing else."""
+    if name == "one_cycle" and not 1 < warmup < steps:
+        raise ValueError(
+            f"lr_schedule one_cycle needs warmup_steps above 1 and below the {steps} steps of the "
+            f"run; got {warmup}"
+        )
 
 
 def cosine_cycle(step: int, warmup: int, steps: int) -> float:

@@ -62,7 +62,7 @@ def test_a_run_made_longer_takes_the_longer_shape():
     assert rest[1:] == pytest.approx(whole[11:])
 
 
-@pytest.mark.parametrize("warmup", [0, 20])
+@pytest.mark.parametrize("warmup", [0, 1, 20])
 def test_one_cycle_needs_a_warm_up_within_the_run(warmup):
-    with pytest.raises(ValueError, match="needs warmup_steps above 0 and below the 20"):
+    with pytest.raises(ValueError, match="needs warmup_steps above 1 and below the 20"):
         build_schedule("one_cycle", optimizer(1.0), warmup, 20)
