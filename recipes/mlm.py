@@ -26,7 +26,13 @@ from hf_linear_attn.training.masked_lm_arguments import MaskedLMArguments
 from hf_linear_attn.training.masked_lm_data import prepare_masked_lm
 from hf_linear_attn.training.program import run_program
 from hf_linear_attn.training.recipe_parser import RecipeParser
-from hf_linear_attn.training.report import gather_results, next_commands, show_report
+from hf_linear_attn.training.report import (
+    MASKED_LM,
+    filled_mask_lines,
+    gather_results,
+    next_commands,
+    show_report,
+)
 from hf_linear_attn.training.run import Run, carry_out
 from hf_linear_attn.training.run_checks import (
     check_training_arguments,
@@ -65,6 +71,7 @@ class MaskedLMRun(Run):
             vocab_size=model.vocab_size,
             max_length=self.max_length,
             seed=self.training.seed,
+            tokenizer_type=model.tokenizer_type,
         )
         return self.data.fingerprint
 
@@ -96,8 +103,9 @@ class MaskedLMRun(Run):
     def measure(self, trainer: RecipeTrainer, trained: TrainOutput) -> dict[str, Any]:
         """The evaluation after training, beside that before it and the unigram model."""
         after = trainer.final_evaluation()
-        attention = self.args.model.attention
-        self.results = gather_results(trainer, trained, after, self.data.unigram, attention)
+        self.results = gather_results(
+            trainer, trained, after, self.data.unigram, self.args.model.attention, MASKED_LM
+        )
         return after
 
     def finish(self, trainer: RecipeTrainer, console: Console) -> None:
@@ -107,13 +115,15 @@ class MaskedLMRun(Run):
         facts = card_facts(model, self.args, self.results, self.data.description, example.sentence)
         write_model_card(self.output_dir, facts)
         write_loss_curve(trainer.state.log_history, self.output_dir, self.data.unigram.loss)
-        show_report(console, self.results, example, self.commands(), self.output_dir)
+        lines = filled_mask_lines(example)
+        show_report(console, self.results, lines, self.commands(), self.output_dir)
 
     def commands(self) -> list[tuple[str, str]]:
         """Load it, go on, compare."""
         return next_commands(
             RECIPE,
             self.output_dir,
+            MASKED_LM,
             longer=longer_run(self.training),
             other_attention=next(iter(model_setup.attentions_for(self.args.model)), None),
         )

@@ -1,5 +1,6 @@
 """The arguments that recipes share."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
@@ -16,9 +17,10 @@ __all__ = [
     "parse_overrides",
 ]
 
-DataFormat = Literal["blocks", "documents", "lines"]
+DataFormat = Literal["blocks", "documents", "lines", "text"]
 Remainder = Literal["drop", "pad", "keep"]
 Masking = Literal["token", "word", "span"]
+TokenizerType = Literal["bpe", "word"]
 SMALLEST_BLOCK = 8
 
 
@@ -62,6 +64,27 @@ class ModelArguments:
             "help": "size of the tokenizer to train, special tokens included; 261 gives plain bytes"
         },
     )
+    tokenizer_type: TokenizerType = field(
+        default="bpe",
+        metadata={
+            "help": "the tokenizer to train. bpe: byte-level, any text round-trips. word: what "
+            "white space parts, the most frequent words; the others are <unk>, and the end of a "
+            "line is the end token, as word-level results on WikiText have it"
+        },
+    )
+    peak_tflops: float | None = field(
+        default=None,
+        metadata={
+            "help": "peak of one device in TFLOP/s at the run's precision; the share of it that is "
+            "used is logged as mfu (null: known GPUs are looked up, others log none)"
+        },
+    )
+
+    def __post_init__(self) -> None:
+        """Check the kind of tokenizer and the peak."""
+        _check_choice(self, "tokenizer_type", get_args(TokenizerType))
+        if self.peak_tflops is not None and not 0 < self.peak_tflops < math.inf:
+            raise ValueError(f"peak_tflops: got {self.peak_tflops}, expected a number above 0")
 
 
 @dataclass
@@ -112,7 +135,9 @@ class DataArguments:
             "into blocks that begin with the start token; documents: one example a document; "
             "lines: one example a non-empty line. In .txt files blank lines end a document, "
             "everything else is text (with lines, each line is a document); elsewhere each row is "
-            "one. A document or line that is too long becomes several examples, nothing is dropped"
+            "one. A document or line that is too long becomes several examples, nothing is "
+            "dropped. text: as blocks, but the text as it stands, with its blank lines and line "
+            "ends, and nothing between two documents or files"
         },
     )
     block_size: int = field(

@@ -3,27 +3,33 @@
 The cutting itself is in `packing`; here it is carried through `datasets`.
 """
 
-import inspect
-import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, cast
 
 from transformers import PreTrainedTokenizerFast
 
-from hf_linear_attn.training import packing
 from hf_linear_attn.training.arguments import DataArguments
-from hf_linear_attn.training.packing import Batch, Layout, pack, split_long
+from hf_linear_attn.training.packing import Batch, Layout, pack, pack_apart, split_long
+from hf_linear_attn.training.tokenizer import edge_tokens
+from hf_linear_attn.training.tokenizing import (
+    READ_BATCH,
+    count_tokens,
+    list_features,
+    read_at_once,
+    step_fingerprint,
+    tokenize_split,
+    tokenize_stream,
+)
 
 if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict, Features, IterableDataset, IterableDatasetDict
-
-READ_BATCH = 1_000  # documents held in memory at once while packing
 
 
 def build_examples(
     documents: "DatasetDict | IterableDatasetDict",
     tokenizer: PreTrainedTokenizerFast,
     args: DataArguments,
+    layout: Layout | None = None,
 ) -> "DatasetDict":
     """Tokenize documents and cut them into examples.
 
@@ -35,12 +41,14 @@ def build_examples(
         documents: as `load_documents` gives them.
         tokenizer: fast, with a token for the start and one for the end of a text.
         args: format, block size, remainder rule, limits and number of processes.
+        layout: what an example looks like; None is `masked_lm_layout`.
 
     Returns:
         `train` and `validation`, a row an example: input_ids (int32), special_tokens_mask (int8),
         word_ids (int32; the words of an example are numbered from 0, special tokens are -1), and
-        attention_mask (int8) where the remainder is padded. With streaming, `train` is an
-        `IterableDataset`; `validation` is read at once.
+        attention_mask (int8) where the remainder is padded. Blocks of documents that stay apart
+        have seq_idx (int32) instead of special_tokens_mask and word_ids. With streaming, `train`
+        is an `IterableDataset`; `validation` is read at once.
 
     Raises:
         ValueError: a split without a token, or, with `remainder="drop"`, one that does not fill a
@@ -48,7 +56,9 @@ def build_examples(
     """
     from datasets import DatasetDict
 
-    layout = _layout(tokenizer, args.block_size)
+    layout = layout or masked_lm_layout(tokenizer, args.block_size)
+    if args.data_format == "text":
+        layout = layout._replace(end=None)
     limits = {"train": args.max_train_examples, "validation": args.max_eval_examples}
     examples = {}
     for name, limit in limits.items():
@@ -57,7 +67,7 @@ def build_examples(
             stream = _stream(cast("IterableDataset", split), tokenizer, args, layout)
             examples[name] = stream.take(limit) if limit else stream
             continue
-        whole = _read_at_once(split) if args.streaming else cast("Dataset", split)
+        whole = read_at_once(split) if args.streaming else cast("Dataset", split)
         built = _build(name, whole, tokenizer, args, layout)
         examples[name] = _first(_only_with_words(name, built, tokenizer), limit)
     return DatasetDict(examples)
@@ -75,37 +85,39 @@ def describe(examples: "DatasetDict") -> str:
     )
 
 
-def tokenize(batch: Batch, tokenizer: PreTrainedTokenizerFast, by_line: bool) -> Batch:
-    """Tokenize texts without adding special tokens.
+def masked_lm_layout(tokenizer: PreTrainedTokenizerFast, block_size: int) -> Layout:
+    """Start token, tokens, end token; ValueError where the tokenizer lacks one of them."""
+    start, end = edge_tokens(tokenizer)
+    if start is None or end is None or tokenizer.pad_token_id is None:
+        raise ValueError(
+            "the tokenizer lacks a token for the start (<s>), the end (</s>) or the padding of a "
+            "text; choose one of a masked language model"
+        )
+    return Layout(block_size, start, end, cast(int, tokenizer.pad_token_id))
+
+
+def causal_lm_layout(
+    tokenizer: PreTrainedTokenizerFast, block_size: int, *, apart: bool = False
+) -> Layout:
+    """Start token and tokens, an end token behind a document alone.
 
     Args:
-        batch: column `text`.
-        tokenizer: fast.
-        by_line: each non-blank line is a text of its own.
-
-    Returns:
-        Columns input_ids and word_ids, a row a text that has a token.
+        tokenizer: loaded for a causal language model; one edge token serves for both edges.
+        block_size: tokens of a full example.
+        apart: documents of a block do not see each other.
     """
-    texts = batch["text"]
-    if by_line:
-        texts = [line for text in texts for line in text.splitlines() if line.strip()]
-    encoded = tokenizer(
-        texts,
-        add_special_tokens=False,
-        split_special_tokens=True,
-        return_attention_mask=False,
-        return_token_type_ids=False,
-        verbose=False,  # of texts longer than the model: they are cut later
-    )
-    rows = [(ids, encoded.word_ids(row)) for row, ids in enumerate(encoded["input_ids"]) if ids]
-    return {"input_ids": [ids for ids, _ in rows], "word_ids": [words for _, words in rows]}
+    start, end = edge_tokens(tokenizer)
+    start, end = (end if start is None else start), (start if end is None else end)
+    pad = cast(int, tokenizer.pad_token_id)
+    return Layout(block_size, start, end, pad, apart=apart, open_pieces=True)
 
 
 def pack_dataset(
     documents: "Dataset | IterableDataset", layout: Layout, remainder: str
 ) -> Iterator[dict[str, Any]]:
-    """`pack` over the whole of a tokenized data set, read batch by batch."""
-    yield from pack(cast(Any, documents.iter(batch_size=READ_BATCH)), layout, remainder)
+    """Pack the whole of a tokenized data set, read batch by batch."""
+    batches = cast(Any, documents.iter(batch_size=READ_BATCH))
+    yield from (pack_apart if layout.apart else pack)(batches, layout, remainder)
 
 
 def has_word(batch: Batch, special: list[int]) -> list[bool]:
@@ -126,7 +138,7 @@ def _only_with_words(
         has_word,
         batched=True,
         fn_kwargs={"special": special},
-        new_fingerprint=_fingerprint(examples, special),
+        new_fingerprint=step_fingerprint(examples, special, module=__name__),
         desc=f"Looking for words ({name})",
     )
     if not len(kept):
@@ -148,29 +160,15 @@ def _first(examples: "Dataset", limit: int | None) -> "Dataset":
     return examples.select(range(limit))
 
 
-def _layout(tokenizer: PreTrainedTokenizerFast, block_size: int) -> Layout:
-    start, end = tokenizer.cls_token_id, tokenizer.sep_token_id
-    start = tokenizer.bos_token_id if start is None else start
-    end = tokenizer.eos_token_id if end is None else end
-    if start is None or end is None or tokenizer.pad_token_id is None:
-        raise ValueError(
-            "the tokenizer lacks a token for the start (<s>), the end (</s>) or the padding of a "
-            "text; choose one of a masked language model"
-        )
-    return Layout(block_size, cast(int, start), cast(int, end), cast(int, tokenizer.pad_token_id))
-
-
-def _features(*names: str) -> "Features":
-    from datasets import Features, List, Value
-
-    # A token id needs 32 bits, a mask 8.
-    kinds = {name: "int8" if name.endswith("mask") else "int32" for name in names}
-    return Features({name: List(Value(kind)) for name, kind in kinds.items()})
-
-
-def _example_features(args: DataArguments) -> "Features":
-    padded = ["attention_mask"] if args.data_format == "blocks" and args.remainder == "pad" else []
-    return _features("input_ids", "special_tokens_mask", "word_ids", *padded)
+def _example_features(args: DataArguments, layout: Layout) -> "Features":
+    padded = (
+        ["attention_mask"]
+        if args.data_format in ("blocks", "text") and args.remainder == "pad"
+        else []
+    )
+    if layout.apart and args.data_format in ("blocks", "text"):
+        return list_features("input_ids", "seq_idx", *padded)
+    return list_features("input_ids", "special_tokens_mask", "word_ids", *padded)
 
 
 def _build(
@@ -181,29 +179,19 @@ def _build(
     layout: Layout,
 ) -> "Dataset":
     by_line = args.data_format == "lines"
-    tokenized = documents.map(
-        tokenize,
-        batched=True,
-        fn_kwargs={"tokenizer": tokenizer, "by_line": by_line},
-        remove_columns=documents.column_names,
-        features=_features("input_ids", "word_ids"),
-        num_proc=args.preprocessing_num_workers,
-        new_fingerprint=_fingerprint(documents, tokenizer.backend_tokenizer.to_str(), by_line),
-        desc=f"Tokenizing ({name})",
-    )
-    tokens = _count_tokens(tokenized)
-    if not tokens:
-        raise ValueError(f"{name}: the text has no token")
-    if args.data_format == "blocks":
+    num_proc = args.preprocessing_num_workers
+    tokenized = tokenize_split(name, documents, tokenizer, by_line=by_line, num_proc=num_proc)
+    tokens = count_tokens(tokenized)
+    if args.data_format in ("blocks", "text"):
         return _pack_whole(name, tokenized, tokens, args, layout)
     examples = tokenized.map(
         split_long,
         batched=True,
         fn_kwargs={"layout": layout},
         remove_columns=tokenized.column_names,
-        features=_example_features(args),
-        num_proc=args.preprocessing_num_workers,
-        new_fingerprint=_fingerprint(tokenized, layout),
+        features=_example_features(args, layout),
+        num_proc=num_proc,
+        new_fingerprint=step_fingerprint(tokenized, layout, module=__name__),
         desc=f"Cutting ({name})",
     )
     unit = "lines" if by_line else "documents"
@@ -219,28 +207,54 @@ def _pack_whole(
 ) -> "Dataset":
     from datasets import Dataset, NamedSplit
 
-    in_a_row = tokens + len(tokenized) - 1  # with one separator between two documents
-    capacity = layout.block_size - 1
-    blocks, left = divmod(in_a_row, capacity)
-    if not blocks and args.remainder == "drop":
+    # One separator between two documents; kept apart, each has an end of its own.
+    in_a_row = tokens
+    if layout.end is not None:
+        in_a_row += len(tokenized) - (not layout.apart)
+    starts = len(tokenized) if layout.apart else 1
+    if in_a_row + starts < layout.block_size and args.remainder == "drop":
         raise ValueError(
             f"{name}: {in_a_row:,} tokens do not fill one block of {layout.block_size}; use a "
             "smaller --block_size, --remainder pad or keep, or more text"
         )
     examples = Dataset.from_generator(
         pack_dataset,
-        features=_example_features(args),
+        features=_example_features(args, layout),
         gen_kwargs={"documents": tokenized, "layout": layout, "remainder": args.remainder},
         split=NamedSplit(name),
-        fingerprint=_fingerprint(tokenized, layout, args.remainder, name),
+        fingerprint=step_fingerprint(tokenized, layout, args.remainder, name, module=__name__),
     )
+    packed = cast("Dataset", examples)
+    packed.info.description = _packed_description(packed, len(tokenized), in_a_row, args, layout)
+    return packed
+
+
+def _packed_description(
+    examples: "Dataset", documents: int, in_a_row: int, args: DataArguments, layout: Layout
+) -> str:
     rest = {"drop": "dropped", "pad": "in one padded block", "keep": "in one shorter block"}
-    examples.info.description = (
-        f"{len(tokenized):,} documents with {in_a_row:,} tokens, separators included, became "
-        f"{blocks:,} full blocks of {layout.block_size}, start token included; {left:,} tokens "
-        f"{rest[args.remainder]}"
+    of = f"{documents:,} documents with {in_a_row:,} tokens"
+    if layout.end is None:
+        blocks, left = divmod(in_a_row, layout.block_size - 1)
+        return (
+            f"{in_a_row:,} tokens as the text stands became {blocks:,} full blocks of "
+            f"{layout.block_size}, start token included; {left:,} tokens {rest[args.remainder]}"
+        )
+    if layout.apart:
+        kept = {
+            "drop": "what does not fill the last one is dropped",
+            "pad": "the last one padded",
+            "keep": "the last one shorter where they do not fill it",
+        }
+        return (
+            f"{of}, end tokens included, became {len(examples):,} blocks of {layout.block_size}, "
+            f"in which no document sees another; {kept[args.remainder]}"
+        )
+    blocks, left = divmod(in_a_row, layout.block_size - 1)
+    return (
+        f"{of}, separators included, became {blocks:,} full blocks of {layout.block_size}, start "
+        f"token included; {left:,} tokens {rest[args.remainder]}"
     )
-    return cast("Dataset", examples)
 
 
 def _stream(
@@ -251,17 +265,12 @@ def _stream(
 ) -> "IterableDataset":
     from datasets import IterableDataset
 
-    tokenized = documents.map(
-        tokenize,
-        batched=True,
-        fn_kwargs={"tokenizer": tokenizer, "by_line": args.data_format == "lines"},
-        remove_columns=["text"],
-        features=_features("input_ids", "word_ids"),
-    )
-    if args.data_format == "blocks":
+    by_line = args.data_format == "lines"
+    tokenized = tokenize_stream(documents, tokenizer, by_line=by_line)
+    if args.data_format in ("blocks", "text"):
         examples = IterableDataset.from_generator(
             pack_dataset,
-            features=_example_features(args),
+            features=_example_features(args, layout),
             gen_kwargs={"documents": tokenized, "layout": layout, "remainder": args.remainder},
         )
     else:
@@ -270,7 +279,7 @@ def _stream(
             batched=True,
             fn_kwargs={"layout": layout},
             remove_columns=["input_ids", "word_ids"],
-            features=_example_features(args),
+            features=_example_features(args, layout),
         )
     examples = examples.filter(
         has_word, batched=True, fn_kwargs={"special": sorted(tokenizer.all_special_ids)}
@@ -278,25 +287,3 @@ def _stream(
     if next(iter(examples), None) is None:
         raise ValueError("train: the stream does not give a single example")
     return examples
-
-
-def _read_at_once(stream: Any) -> "Dataset":
-    from datasets import Dataset
-
-    return Dataset.from_dict({"text": [row["text"] for row in stream]})
-
-
-def _count_tokens(tokenized: "Dataset") -> int:
-    tables = cast(Any, tokenized.with_format("arrow").iter(batch_size=READ_BATCH))
-    return sum(len(table["input_ids"].combine_chunks().flatten()) for table in tables)
-
-
-def _fingerprint(dataset: "Dataset", *parts: Any) -> str:
-    """The cache key of what is made from a data set: it also follows the code of this step.
-
-    `datasets` hashes an importable function by its name, so that a cache would outlive a change.
-    """
-    from datasets.fingerprint import Hasher
-
-    code = [inspect.getsource(sys.modules[name]) for name in (__name__, packing.__name__)]
-    return Hasher.hash([dataset._fingerprint, code, *parts])

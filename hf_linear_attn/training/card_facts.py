@@ -1,6 +1,5 @@
 """What the model card says about the run of a language model, masked or causal."""
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +8,7 @@ from transformers import PreTrainedModel, TrainingArguments
 
 from hf_linear_attn.integrations.model_card import CardFacts, Loading, ResultTable
 from hf_linear_attn.training.arguments import DataArguments, MaskingArguments
+from hf_linear_attn.training.causal_lm_arguments import CausalLMArguments
 from hf_linear_attn.training.masked_lm_arguments import MaskedLMArguments
 from hf_linear_attn.training.report import RESULT_COLUMNS, RunResults, result_rows
 from hf_linear_attn.training.run_card import TaskCard, run_card
@@ -62,49 +62,53 @@ def card_facts(
     )
 
 
-def causal_task_card(
-    data: DataArguments,
-    training: TrainingArguments,
-    *,
-    rows: Sequence[Sequence[str]],
-    predicted_tokens: int,
-    perplexity: float,
+def causal_lm_facts(
+    model: PreTrainedModel,
+    args: CausalLMArguments,
+    results: RunResults,
     data_description: str,
     prompt: str,
-    columns: Sequence[str] = RESULT_COLUMNS,
-    settings: Mapping[str, Any] | None = None,
-    notes: Sequence[str] = (),
-) -> TaskCard:
-    """What a causal language model has to say on its card; hand it to `run_card`.
+) -> CardFacts:
+    """Gather the facts of a finished causal-LM run.
 
     Args:
-        data: arguments; files are named without their folders.
-        training: arguments of the run.
-        rows: of the results, one text a column.
-        predicted_tokens: number of evaluation tokens that were predicted.
-        perplexity: after training, on those tokens.
+        model: the trained model.
+        args: of the run; files are named without their folders.
+        results: what was measured.
         data_description: counts of the prepared data.
         prompt: a beginning for the model to continue.
-        columns: headings of the results.
-        settings: of the task, such as the stride of a sliding-window evaluation.
-        notes: what stands below the results.
     """
-    return TaskCard(
+    task = TaskCard(
         purpose="causal language modelling",
         loading=Loading("AutoModelForCausalLM", pipeline="text-generation", example=prompt),
         tags=["causal-lm", "text-generation"],
-        data=[data_source(data), *data_description.splitlines()],
+        data=[data_source(args.data), *data_description.splitlines()],
         results=ResultTable(
-            columns,
-            rows,
-            f"Evaluation on {predicted_tokens:,} predicted tokens, the same ones before and after "
-            f"training. {_UNIGRAM}",
-            notes,
+            RESULT_COLUMNS,
+            result_rows(results),
+            f"Evaluation on {results.unigram.tokens:,} predicted tokens, the same ones before and "
+            f"after training. {_UNIGRAM}",
         ),
-        eval_results=[_eval_result(data, "text-generation", "perplexity", perplexity)],
-        settings={**(settings or {}), "block_size": data.block_size},
-        limits=_limits(data, training),
-        datasets=_hub_datasets(data),
+        eval_results=[
+            _eval_result(
+                args.data, "text-generation", "perplexity", results.after["eval_perplexity"]
+            )
+        ],
+        settings={
+            "block_size": args.data.block_size,
+            "keep_documents_apart": args.task.keep_documents_apart,
+            "stride": args.task.stride or "none: evaluated block by block",
+        },
+        limits=_limits(args.data, args.training),
+        datasets=_hub_datasets(args.data),
+    )
+    return run_card(
+        model,
+        args.training,
+        task,
+        steps=results.steps,
+        tokens_per_second=results.tokens_per_second,
+        started_from=args.model.model_name_or_path,
     )
 
 

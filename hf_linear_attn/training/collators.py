@@ -17,7 +17,9 @@ Masking = Literal["token", "word", "span"]
 IGNORED = -100
 # Not the run's seed: runs that differ in their seed are compared on the same masked tokens.
 EVALUATION_SEED = 0
-COLUMNS = {"input_ids", "attention_mask", "special_tokens_mask", "word_ids", "labels"}
+COLUMNS = {
+    "input_ids", "attention_mask", "special_tokens_mask", "word_ids", "labels", "seq_idx",
+}  # fmt: skip
 
 
 class MaskedLMCollator:
@@ -163,8 +165,12 @@ class CausalLMCollator:
     """Pads and stacks rows for causal language modelling; labels are the tokens themselves.
 
     Only padding (`attention_mask` 0) is ignored in the labels, by its position and never by its
-    id, so a true end token is learnt also where the padding token is the end token. A token
-    right behind a pad is no label either: there is nothing to predict it from.
+    id, so a true end token is learnt also where the padding token is the end token. A token right
+    behind a pad, or at the start of a document that sees no other (`seq_idx` changes), is no label
+    either: there is nothing to predict it from.
+
+    Rows are dicts of lists: `input_ids`, and optionally `attention_mask` (1 = real), `seq_idx` (the
+    document of each token) and `labels`, which are then kept.
 
     Args:
         tokenizer: gives the padding id and the padding side.
@@ -175,18 +181,48 @@ class CausalLMCollator:
         self.pad_left = tokenizer.padding_side == "left"
 
     def __call__(self, rows: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor]:
-        """Stack rows of `input_ids` and optional `attention_mask` to `(batch, seq)` tensors."""
+        """Stack rows to `(batch, seq)` tensors of int64."""
         _check_columns(rows)
-        labelled = []
-        for row in rows:
-            ids = np.asarray(row["input_ids"], dtype=np.int64)
-            mask = np.asarray(row.get("attention_mask", np.ones_like(ids)), dtype=np.int64)
-            labels = np.where(mask == 1, ids, IGNORED)
-            # Behind a pad no token predicts a label, and nobody may count it.
-            behind_pad = np.concatenate(([self.pad_left], mask[:-1] == 0))[: len(ids)]
-            labels[behind_pad.astype(bool)] = IGNORED
-            labelled.append({"input_ids": ids, "attention_mask": mask, "labels": labels})
+        labelled = [row if "labels" in row else self.label_row(row) for row in rows]
         return _stack(labelled, self.pad_id, self.pad_left)
+
+    def label_row(self, row: dict[str, Any]) -> dict[str, np.ndarray]:
+        """`input_ids`, `attention_mask`, `labels` (and `seq_idx`) of one row, int64 `(seq,)`."""
+        ids = np.asarray(row["input_ids"], dtype=np.int64)
+        mask = np.asarray(row.get("attention_mask", np.ones_like(ids)), dtype=np.int64)
+        # Behind a pad no token predicts a label, and nobody may count it.
+        lost = np.concatenate(([self.pad_left], mask[:-1] == 0))[: len(ids)].astype(bool)
+        labelled = {"input_ids": ids, "attention_mask": mask}
+        if "seq_idx" in row:
+            labelled["seq_idx"] = np.asarray(row["seq_idx"], dtype=np.int64)
+            lost[1:] |= np.diff(labelled["seq_idx"]) != 0
+        labelled["labels"] = np.where((mask == 1) & ~lost, ids, IGNORED)
+        return labelled
+
+
+def label_once(dataset: Any, collator: CausalLMCollator) -> Any:
+    """Store labels with the evaluation examples; a row's first token is none.
+
+    Args:
+        dataset: a `datasets.Dataset` of tokenised rows.
+        collator: labels them.
+
+    Returns the dataset with the columns `input_ids`, `attention_mask`, `labels` (and `seq_idx`).
+    """
+    kept = ("input_ids", "attention_mask", "seq_idx")
+    return dataset.map(
+        _label_for_evaluation,
+        fn_kwargs={"collator": collator},
+        remove_columns=[c for c in dataset.column_names if c not in kept],
+        load_from_cache_file=False,
+        desc="Labelling (evaluation)",
+    )
+
+
+def _label_for_evaluation(row: dict[str, Any], collator: CausalLMCollator) -> dict[str, np.ndarray]:
+    labelled = collator.label_row(row)
+    labelled["labels"][:1] = IGNORED  # shifted away by the model; not to be counted
+    return labelled
 
 
 def mask_once(dataset: Any, collator: MaskedLMCollator) -> Any:
@@ -226,10 +262,14 @@ def _spans(total: int, count: int, mean: float, random: np.random.Generator) -> 
 def _stack(rows: Sequence[dict[str, Any]], pad_id: int, pad_left: bool) -> dict[str, torch.Tensor]:
     length = max(len(row["input_ids"]) for row in rows)
     fill = {"input_ids": pad_id, "attention_mask": 0, "labels": IGNORED}
+    if "seq_idx" in rows[0]:
+        fill["seq_idx"] = 0
     batch = {k: np.full((len(rows), length), v, dtype=np.int64) for k, v in fill.items()}
     for i, row in enumerate(rows):
         size = len(row["input_ids"])
         place = slice(length - size, length) if pad_left else slice(size)
+        if "seq_idx" in fill and size:
+            batch["seq_idx"][i] = row["seq_idx"][0 if pad_left else -1]  # a pad opens no document
         for name in fill:
             batch[name][i, place] = row.get(name, 1)
     return {name: torch.from_numpy(array) for name, array in batch.items()}

@@ -100,7 +100,12 @@ def _load_files(suffix: str, paths: list[Path], args: DataArguments) -> "AnyData
     if suffix == ".txt":
         features = Features({"text": Value("string")})
         by_line = args.data_format == "lines"
-        given = {"files": [identity(path) for path in paths], "by_line": by_line}
+        as_it_stands = args.data_format == "text"
+        given = {
+            "files": [identity(path) for path in paths],
+            "by_line": by_line,
+            "as_it_stands": as_it_stands,
+        }
         if args.streaming:
             return IterableDataset.from_generator(read_documents, features, given)
         # By itself the cache would not follow a change of the reading rule, only of the files.

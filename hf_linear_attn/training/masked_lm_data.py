@@ -4,19 +4,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerBase
 
 from hf_linear_attn.training.arguments import DataArguments, MaskingArguments
 from hf_linear_attn.training.blocks import build_examples, describe
 from hf_linear_attn.training.collators import EVALUATION_SEED, MaskedLMCollator, mask_once
-from hf_linear_attn.training.data import load_documents
 from hf_linear_attn.training.fingerprint import examples_fingerprint
 from hf_linear_attn.training.metrics import Unigram, token_counts, unigram_baseline
-from hf_linear_attn.training.text_files import find_file
-from hf_linear_attn.training.tokenizer import SMALLEST_VOCABULARY, load_or_train_tokenizer
-
-# A stream has no end that could be waited for: tokenizer and unigram model see its beginning.
-STREAM_SAMPLE = 10_000
+from hf_linear_attn.training.text_and_tokenizer import beginning, read_text
 
 
 @dataclass(frozen=True)
@@ -52,6 +47,7 @@ def prepare_masked_lm(
     vocab_size: int,
     max_length: int,
     seed: int,
+    tokenizer_type: str = "bpe",
 ) -> MaskedLMData:
     """Read documents, load or train the tokenizer, cut and mask examples, measure the unigram.
 
@@ -62,30 +58,22 @@ def prepare_masked_lm(
         vocab_size: of a tokenizer to train.
         max_length: of a tokenizer to train, in tokens.
         seed: of the split, the order and the training masks.
+        tokenizer_type: of a tokenizer to train, "bpe" or "word".
 
     Raises:
         ValueError: an evaluation file, a tokenizer or a vocabulary that cannot be used, before
             the training text is read; and for data that cannot be.
     """
-    for file in data_args.validation_file or []:
-        find_file(file)
-    tokenizer = _known_tokenizer(tokenizer_name, vocab_size, max_length)
-    documents: Any = load_documents(data_args, seed)
-    if tokenizer is None:
-        tokenizer = load_or_train_tokenizer(
-            None,
-            (row["text"] for row in _beginning(documents["train"])),
-            vocab_size,
-            max_length,
-            total=None if data_args.streaming else len(documents["train"]),
-        )
+    documents, tokenizer = read_text(
+        data_args, tokenizer_name, vocab_size, max_length, seed, tokenizer_type=tokenizer_type
+    )
     examples = build_examples(documents, tokenizer, data_args)
     collator = _collator(tokenizer, masking_args, masking_args.mlm_probability, seed)
     rate = masking_args.eval_mlm_probability
     rate = masking_args.mlm_probability if rate is None else rate
     fixed = _collator(tokenizer, masking_args, rate, EVALUATION_SEED)
     evaluation = mask_once(examples["validation"], fixed)
-    counts = token_counts(_beginning(examples["train"]), len(tokenizer))
+    counts = token_counts(beginning(examples["train"]), len(tokenizer))
     return MaskedLMData(
         tokenizer=tokenizer,
         train=examples["train"],
@@ -95,24 +83,10 @@ def prepare_masked_lm(
         unigram=unigram_baseline(counts, tokenizer.all_special_ids, evaluation),
         description=describe(examples),
         fingerprint={
-            "training": examples_fingerprint(_beginning(examples["train"])),
+            "training": examples_fingerprint(beginning(examples["train"])),
             "evaluation": examples_fingerprint(examples["validation"]),
         },
     )
-
-
-def _known_tokenizer(
-    name: str | None, vocab_size: int, max_length: int
-) -> PreTrainedTokenizerFast | None:
-    """The tokenizer of that name; None where one is to be trained, if its size allows that."""
-    if name is not None:
-        return load_or_train_tokenizer(name, (), vocab_size, max_length)
-    if vocab_size < SMALLEST_VOCABULARY:
-        raise ValueError(
-            f"vocab_size: got {vocab_size}, expected at least {SMALLEST_VOCABULARY}: 256 bytes and "
-            "the special tokens"
-        )
-    return None
 
 
 def _collator(
@@ -127,8 +101,3 @@ def _collator(
         random_replace_prob=args.random_replace_prob,
         seed=seed,
     )
-
-
-def _beginning(dataset: Any) -> Any:
-    """A data set in memory as it is; of a stream the first rows."""
-    return dataset if hasattr(dataset, "__len__") else dataset.take(STREAM_SAMPLE)

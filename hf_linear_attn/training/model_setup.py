@@ -5,6 +5,7 @@ from typing import Any
 
 from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
 
+from hf_linear_attn.attention.registry import get_attention
 from hf_linear_attn.models import CONFIG_CLASSES, LinearAttnConfig
 from hf_linear_attn.training.arguments import ModelArguments, parse_overrides
 from hf_linear_attn.training.casting import did_you_mean
@@ -101,13 +102,18 @@ def build_model(args: ModelArguments, config: LinearAttnConfig, auto_class: Any)
     return auto_class.from_config(config)
 
 
-def attentions_for(args: ModelArguments) -> list[str]:
+def attentions_for(args: ModelArguments, *, is_decoder: bool = False) -> list[str]:
     """The other attentions that take the same fields, for a comparison run."""
     return [
         name
         for name, config_class in CONFIG_CLASSES.items()
-        if name != args.attention and _accepts(config_class, model_fields(args))
+        if name != args.attention and _accepts(config_class, model_fields(args), is_decoder)
     ]
+
+
+def longest_input(config: LinearAttnConfig) -> int | None:
+    """The most tokens a model of this config takes; None where it has no limit."""
+    return min(_length_limits(config).values(), default=None)
 
 
 def _length_limits(config: LinearAttnConfig) -> dict[str, int]:
@@ -125,12 +131,15 @@ def _length_limits(config: LinearAttnConfig) -> dict[str, int]:
     return limits
 
 
-def _accepts(config_class: type[LinearAttnConfig], fields: dict[str, Any]) -> bool:
+def _accepts(
+    config_class: type[LinearAttnConfig], fields: dict[str, Any], is_decoder: bool
+) -> bool:
     try:
-        config_class(**fields)
+        config = config_class(**fields)
     except ValueError:
         return False
-    return True
+    mechanisms = [get_attention(name) for name in config.attention_names]
+    return not is_decoder or all(mechanism.supports_causal for mechanism in mechanisms)
 
 
 def _config_class(attention: str) -> type[LinearAttnConfig]:

@@ -14,6 +14,7 @@ from rich.console import Console
 from transformers import PreTrainedModel, TrainerCallback, TrainingArguments, set_seed
 from transformers.trainer_utils import TrainOutput
 
+from hf_linear_attn.training.arguments import ModelArguments
 from hf_linear_attn.training.run_checks import (
     check_finite,
     check_has_batches,
@@ -122,6 +123,7 @@ def carry_out(run: Run, console: Console | None = None) -> None:
     set_seed(run.training.seed)
     run_files = RunFiles(folder, resolved, fingerprint)
     trainer = run.build_trainer(run.build_model(), [run_files], folder)
+    trainer.use_peak(_peak_tflops(run))
     check_has_batches(trainer)
     if folder.checkpoint is not None:
         console.print(f"Going on from {folder.checkpoint}", soft_wrap=True)
@@ -132,6 +134,10 @@ def carry_out(run: Run, console: Console | None = None) -> None:
     _publish(run, trainer)
     trainer.end()
     check_finite(results["eval_loss"])
+
+
+def _peak_tflops(run: Run) -> float | None:
+    return next((a.peak_tflops for a in run.arguments if isinstance(a, ModelArguments)), None)
 
 
 def _say_finished(run: Run, folder: RunFolder, console: Console) -> None:

@@ -3,10 +3,12 @@
 import codecs
 import os
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 from hf_linear_attn.training.casting import did_you_mean
 
+PIECE = 1_000  # lines of a text that is read as it stands
 DATA_FOLDER_VARIABLE = "HF_LINEAR_ATTN_DATA"
 BUILDERS = {
     ".txt": "text",
@@ -46,18 +48,27 @@ def find_file(name: str) -> Path:
     return path
 
 
-def read_documents(files: list[tuple[str, int, int]], by_line: bool) -> Iterator[dict[str, str]]:
+def read_documents(
+    files: list[tuple[str, int, int]], by_line: bool, as_it_stands: bool = False
+) -> Iterator[dict[str, str]]:
     """Read .txt files as documents.
 
     Args:
         files: name, size in bytes and time of last change in nanoseconds; only the name is read,
             the rest makes the cache of `datasets` follow a changed file.
         by_line: each non-blank line is a document; else each run of non-blank lines is.
+        as_it_stands: blank lines and line ends are text, which comes in pieces of many lines.
 
     Yields:
-        `{"text": document}`, without blank lines and without the last line's end.
+        `{"text": document}`, without blank lines and without the last line's end; or
+        `{"text": piece}`, which in a row are the files.
     """
     for name, _, _ in files:
+        if as_it_stands:
+            with open(name, encoding="utf-8-sig") as file:
+                while piece := "".join(islice(file, PIECE)):
+                    yield {"text": piece}
+            continue
         lines: list[str] = []
         with open(name, encoding="utf-8-sig") as file:
             for line in file:

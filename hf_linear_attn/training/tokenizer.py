@@ -1,8 +1,18 @@
-"""A tokenizer: loaded, or a byte-level BPE trained on the documents."""
+"""A tokenizer: loaded, or trained on the documents: a byte-level BPE, or words."""
 
 from collections.abc import Iterable
+from typing import cast
 
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from tokenizers import (
+    AddedToken,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+    trainers,
+)
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 SPECIAL_TOKENS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")  # RoBERTa's; ids 0 to 4
@@ -15,6 +25,9 @@ def load_or_train_tokenizer(
     vocab_size: int,
     max_length: int,
     total: int | None = None,
+    *,
+    causal: bool = False,
+    kind: str = "bpe",
 ) -> PreTrainedTokenizerFast:
     """Load a tokenizer, or train one.
 
@@ -27,18 +40,36 @@ def load_or_train_tokenizer(
             corpus may have fewer merges to offer: `len(tokenizer)` is the true size.
         max_length: longest input in tokens, special tokens included.
         total: number of documents, for the progress bar.
+        causal: for a causal language model: no mask token is needed, padding may be the end token,
+            and a text is left open (no end token behind it), since the model is to go on with it.
+        kind: of a tokenizer to train: "bpe", or "word": what white space parts, the most frequent
+            words, `<unk>` for the others; the end of a line is `</s>`.
 
     Raises:
-        ValueError: nothing to load, a tokenizer that cannot serve a masked language model, a
-            vocabulary below 261, or no text to train on.
+        ValueError: nothing to load, a tokenizer that cannot serve such a model, a vocabulary below
+            261, or no text to train on.
     """
     if max_length < 1:
         raise ValueError(f"max_length: got {max_length}, expected 1 or more")
     if name is None:
-        return _train(texts, vocab_size, max_length, total)
-    tokenizer = _load(name)
-    tokenizer.model_max_length = max_length
+        check_vocabulary_size(vocab_size, kind)
+        train = _train_words if kind == "word" else _train_bytes
+        tokenizer = _wrap(train(_some(texts), vocab_size, total), max_length)
+    else:
+        tokenizer = _load(name)
+        (_check_causal if causal else _check_masked)(tokenizer, name)
+        tokenizer.model_max_length = max_length
+    if causal:
+        _leave_open(tokenizer)
     return tokenizer
+
+
+def edge_tokens(tokenizer: PreTrainedTokenizerFast) -> tuple[int | None, int | None]:
+    """The ids of the tokens for the start and the end of a text, None where there is none."""
+    start, end = tokenizer.cls_token_id, tokenizer.sep_token_id
+    start = tokenizer.bos_token_id if start is None else start
+    end = tokenizer.eos_token_id if end is None else end
+    return cast("tuple[int | None, int | None]", (start, end))
 
 
 def _load(name: str) -> PreTrainedTokenizerFast:
@@ -52,20 +83,52 @@ def _load(name: str) -> PreTrainedTokenizerFast:
             f"tokenizer {name!r} is a {type(tokenizer).__name__}; expected a fast tokenizer, which "
             "knows where words begin (a folder with tokenizer.json)"
         )
-    for role in ("mask_token", "pad_token"):
-        if getattr(tokenizer, role) is None:
-            raise ValueError(f"tokenizer {name!r} has no {role}; choose one of a masked model")
     return tokenizer
 
 
-def _train(
-    texts: Iterable[str], vocab_size: int, max_length: int, total: int | None
-) -> PreTrainedTokenizerFast:
-    if vocab_size < SMALLEST_VOCABULARY:
+def _check_masked(tokenizer: PreTrainedTokenizerFast, name: str) -> None:
+    for role in ("mask_token", "pad_token"):
+        if getattr(tokenizer, role) is None:
+            raise ValueError(f"tokenizer {name!r} has no {role}; choose one of a masked model")
+
+
+def _check_causal(tokenizer: PreTrainedTokenizerFast, name: str) -> None:
+    start, end = edge_tokens(tokenizer)
+    if start is None and end is None:
         raise ValueError(
-            f"vocab_size: got {vocab_size}, expected at least {SMALLEST_VOCABULARY} "
-            f"(256 bytes and {len(SPECIAL_TOKENS)} special tokens)"
+            f"tokenizer {name!r} has no token for the end of a text (eos_token) and none for its "
+            "start; choose one of a language model"
         )
+    if tokenizer.pad_token_id is None:
+        # Padding is known by the mask, never by its id.
+        tokenizer.pad_token = tokenizer.convert_ids_to_tokens(
+            cast(int, start if end is None else end)
+        )
+
+
+def _leave_open(tokenizer: PreTrainedTokenizerFast) -> None:
+    """Texts get the start token alone: behind an end token there is nothing to go on with."""
+    start, end = edge_tokens(tokenizer)
+    opening = tokenizer.convert_ids_to_tokens(cast(int, end if start is None else start))
+    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{opening} $A",
+        pair=f"{opening} $A {opening} $B",
+        special_tokens=[(opening, tokenizer.convert_tokens_to_ids(opening))],
+    )
+
+
+def check_vocabulary_size(vocab_size: int, kind: str) -> None:
+    """Raise ValueError for a vocabulary too small to be trained."""
+    least = SMALLEST_VOCABULARY if kind == "bpe" else len(SPECIAL_TOKENS) + 1
+    if vocab_size < least:
+        content = "256 bytes" if kind == "bpe" else "a word"
+        raise ValueError(
+            f"vocab_size: got {vocab_size}, expected at least {least}: {content} and the "
+            f"{len(SPECIAL_TOKENS)} special tokens"
+        )
+
+
+def _train_bytes(texts: Iterable[str], vocab_size: int, total: int | None) -> Tokenizer:
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -76,14 +139,26 @@ def _train(
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=True,
     )
-    tokenizer.train_from_iterator(_some(texts), trainer=trainer, length=total)
-    start, _, end, _, _ = SPECIAL_TOKENS
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single=f"{start} $A {end}",
-        pair=f"{start} $A {end} {end} $B {end}",
-        special_tokens=[(token, tokenizer.token_to_id(token)) for token in (start, end)],
+    tokenizer.train_from_iterator(texts, trainer=trainer, length=total)
+    return tokenizer
+
+
+def _train_words(texts: Iterable[str], vocab_size: int, total: int | None) -> Tokenizer:
+    _, _, end, unknown, _ = SPECIAL_TOKENS
+    tokenizer = Tokenizer(models.WordLevel(unk_token=unknown))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    trainer = trainers.WordLevelTrainer(
+        vocab_size=vocab_size,
+        special_tokens=[_special(token) for token in SPECIAL_TOKENS],
+        show_progress=True,
     )
-    return _wrap(tokenizer, max_length)
+    tokenizer.train_from_iterator(texts, trainer=trainer, length=total)
+    # Special tokens that stand in the text, as <unk> does in WikiText, have left gaps.
+    places = tokenizer.get_vocab()
+    vocab = {token: at for at, token in enumerate(sorted(places, key=places.__getitem__))}
+    tokenizer.model = models.WordLevel(vocab, unk_token=unknown)
+    tokenizer.normalizer = normalizers.Replace("\n", f" {end} ")
+    return tokenizer
 
 
 def _some(texts: Iterable[str]) -> Iterable[str]:
@@ -103,6 +178,11 @@ def _special(token: str) -> AddedToken:
 
 def _wrap(tokenizer: Tokenizer, max_length: int) -> PreTrainedTokenizerFast:
     start, pad, end, unknown, mask = SPECIAL_TOKENS
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{start} $A {end}",
+        pair=f"{start} $A {end} {end} $B {end}",
+        special_tokens=[(token, tokenizer.token_to_id(token)) for token in (start, end)],
+    )
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         bos_token=start,

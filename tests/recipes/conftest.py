@@ -3,6 +3,7 @@
 import pytest
 import yaml
 
+from hf_linear_attn.training.program import run_program
 from tests.recipes.mlm_recipe import SETTINGS
 
 
@@ -25,3 +26,19 @@ def settings(tmp_path):
     (tmp_path / "text.txt").write_text(text)
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(SETTINGS | {"train_file": "text.txt"}))
     return ["--config", "config.yaml"]
+
+
+@pytest.fixture
+def fails_with(capsys):
+    """Run a recipe's main, expect exit code 2 and one line on stderr, return the line."""
+
+    def run(main, argv: list[str]) -> str:
+        with pytest.raises(SystemExit) as stop:
+            run_program(main, argv)
+        assert stop.value.code == 2
+        err = capsys.readouterr().err
+        assert "Traceback" not in err
+        (line,) = [line for line in err.splitlines() if line.startswith("error")]
+        return line
+
+    return run

@@ -1,4 +1,4 @@
-"""The masked-LM recipe as a module, and settings under which it takes a second or two."""
+"""Recipes as modules, and settings under which it takes a second or two."""
 
 import importlib.util
 from pathlib import Path
@@ -31,11 +31,12 @@ SETTINGS = {
 }
 
 
-def load_recipe():
-    spec = importlib.util.spec_from_file_location("mlm_recipe", RECIPE)
+def load_recipe(name):
+    path = ROOT / "recipes" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(f"{name}_recipe", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
-MLM = load_recipe()
+MLM = load_recipe("mlm")

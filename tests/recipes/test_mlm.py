@@ -228,7 +228,7 @@ def test_a_run_that_goes_on_keeps_its_tokenizer(settings, monkeypatch):
     def train(*_):
         raise AssertionError("a tokenizer was trained")
 
-    monkeypatch.setattr(tokenizer, "_train", train)
+    monkeypatch.setattr(tokenizer, "_train_bytes", train)
     MLM.main(command)
     assert merges("run") == before
 

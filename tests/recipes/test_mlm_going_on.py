@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hf_linear_attn.training import masked_lm_data, run
+from hf_linear_attn.training import run, text_and_tokenizer
 from tests.recipes.mlm_recipe import MLM
 from tests.recipes.test_mlm import fails, history, interrupt, merges, same, snapshot, weights
 
@@ -163,7 +163,7 @@ def test_a_cheap_check_comes_before_the_training_text(settings, fails, monkeypat
     def read(*_):
         raise AssertionError("the training text was read")
 
-    monkeypatch.setattr(masked_lm_data, "load_documents", read)
+    monkeypatch.setattr(text_and_tokenizer, "load_documents", read)
     base = [] if "--output_dir" in argv else ["--output_dir", "run"]
     assert message in fails([*settings, *base, *argv])
     assert not Path("run").exists()

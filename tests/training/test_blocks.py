@@ -3,9 +3,10 @@
 import pytest
 
 from hf_linear_attn.training.arguments import DataArguments
-from hf_linear_attn.training.blocks import build_examples, describe, pack_dataset, tokenize
+from hf_linear_attn.training.blocks import build_examples, describe, pack_dataset
 from hf_linear_attn.training.packing import Layout, pack, split_long
 from hf_linear_attn.training.tokenizer import load_or_train_tokenizer
+from hf_linear_attn.training.tokenizing import tokenize
 
 START, PAD, END = 0, 1, 2
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from datasets import Dataset, concatenate_datasets
 
-from hf_linear_attn.training import masked_lm_data
+from hf_linear_attn.training import masked_lm_data, text_and_tokenizer
 from hf_linear_attn.training.arguments import DataArguments, MaskingArguments
 from hf_linear_attn.training.fingerprint import examples_fingerprint
 from hf_linear_attn.training.masked_lm_data import prepare_masked_lm
@@ -80,7 +80,7 @@ def test_masking_arguments_reach_the_collator():
 
 
 def test_a_stream_is_prepared_from_its_beginning(monkeypatch):
-    monkeypatch.setattr(masked_lm_data, "STREAM_SAMPLE", 7)
+    monkeypatch.setattr(text_and_tokenizer, "STREAM_SAMPLE", 7)
     counted = []
     original = masked_lm_data.token_counts
 

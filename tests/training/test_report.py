@@ -16,8 +16,10 @@ from hf_linear_attn.training.fill_mask import FilledMask, fill_one_mask
 from hf_linear_attn.training.masked_lm_arguments import MaskedLMArguments
 from hf_linear_attn.training.metrics import Unigram
 from hf_linear_attn.training.report import (
+    MASKED_LM,
     RunResults,
     evaluation_before_training,
+    filled_mask_lines,
     next_commands,
     result_rows,
     show_report,
@@ -59,7 +61,8 @@ def make_model(**fields):
 
 def printed(width: int = 80, commands=()) -> str:
     stream = io.StringIO()
-    show_report(Console(file=stream, width=width), RESULTS, EXAMPLE, commands, Path("runs/x"))
+    lines = filled_mask_lines(EXAMPLE)
+    show_report(Console(file=stream, width=width), RESULTS, lines, commands, Path("runs/x"))
     return stream.getvalue()
 
 
@@ -100,6 +103,7 @@ def test_commands_name_the_run_file_and_can_be_parsed_by_a_shell():
         next_commands(
             "recipes/mlm.py",
             Path("runs/my run"),
+            MASKED_LM,
             longer=("max_steps", 1_200_000),
             other_attention="softmax",
         )
@@ -114,14 +118,14 @@ def test_commands_name_the_run_file_and_can_be_parsed_by_a_shell():
 
 
 def test_commands_that_would_not_work_are_left_out():
-    commands = next_commands("mlm.py", Path("x"), longer=None, other_attention=None)
+    commands = next_commands("mlm.py", Path("x"), MASKED_LM, longer=None, other_attention=None)
     assert [purpose for purpose, _ in commands] == ["load the model in Python"]
 
 
 def test_the_loading_command_works(tmp_path, tokenizer, capsys):
     make_model().save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
-    ((_, command),) = next_commands("m", tmp_path, longer=None, other_attention=None)
+    ((_, command),) = next_commands("m", tmp_path, MASKED_LM, longer=None, other_attention=None)
     _, _, code = shlex.split(command)
     exec(code, {})
     assert capsys.readouterr().out.count("token_str") == 5
@@ -168,7 +172,7 @@ def test_the_facts_of_the_card_name_no_folders(tmp_path):
     masking = MaskingArguments(mlm_probability=0.2)
     arguments = MaskedLMArguments(ModelArguments(), files, masking, args)
     facts = card_facts(make_model(), arguments, RESULTS, "train: 3\nval: 1", "x")
-    assert facts.data == "Text files: a.txt.\n\n- train: 3\n- val: 1"
+    assert facts.data == ["Text files: a.txt.", "train: 3", "val: 1"]
     assert facts.hyper_parameters["learning_rate"] == "0.001"
     assert facts.hyper_parameters["mlm_probability"] == 0.2
     assert facts.hyper_parameters["eval_mlm_probability"] == 0.2
@@ -177,7 +181,7 @@ def test_the_facts_of_the_card_name_no_folders(tmp_path):
     assert facts.model_facts["hidden_size"] == "16"
     assert facts.model_type == "cosformer"
     assert facts.name == "run"
-    assert facts.results == result_rows(RESULTS)
+    assert facts.results.rows == result_rows(RESULTS)
 
 
 def test_the_source_of_the_data_is_named(tmp_path):

@@ -10,11 +10,15 @@ import hf_linear_attn as hla
 from hf_linear_attn.integrations.model_card import Loading, write_model_card
 from hf_linear_attn.training import hardware
 from hf_linear_attn.training.arguments import DataArguments, MaskingArguments, ModelArguments
-from hf_linear_attn.training.card_facts import card_facts, causal_task_card
+from hf_linear_attn.training.card_facts import card_facts, causal_lm_facts
+from hf_linear_attn.training.causal_lm_arguments import (
+    CausalLMArguments,
+    CausalLMTaskArguments,
+)
 from hf_linear_attn.training.classification_card import MetricResult, classification_task_card
 from hf_linear_attn.training.masked_lm_arguments import MaskedLMArguments
 from hf_linear_attn.training.metrics import Unigram
-from hf_linear_attn.training.report import RunResults
+from hf_linear_attn.training.report import CAUSAL_LM, RunResults
 from hf_linear_attn.training.run_card import run_card
 from hf_linear_attn.training.tokenizer import load_or_train_tokenizer
 from tests.conftest import TINY
@@ -98,14 +102,17 @@ def test_a_model_on_the_hub_is_loaded_from_there(tmp_path):
 
 def test_a_data_set_of_the_hub_stands_in_the_header_and_a_folder_does_not(tmp_path):
     def header(**data):
-        args = DataArguments(block_size=16, **data)
-        training = training_arguments(tmp_path)
-        task = causal_task_card(
-            args, training, rows=[["perplexity", "9", "8", "7"]], predicted_tokens=5,
-            perplexity=8.0, data_description="train: 1", prompt="one",
-        )  # fmt: skip
+        args = CausalLMArguments(
+            ModelArguments(),
+            DataArguments(block_size=16, **data),
+            CausalLMTaskArguments(),
+            training_arguments(tmp_path),
+        )
+        after = {"eval_loss": 2.08, "eval_perplexity": 8.0, "eval_accuracy": 0.3}
+        unigram = Unigram(3.0, 0.1, 5)
+        results = RunResults(None, after, unigram, "cosformer", 9, 3, None, CAUSAL_LM)
         model = hla.CosformerForCausalLM(hla.CosformerConfig(**TINY))
-        facts = run_card(model, training, task, steps=3)
+        facts = causal_lm_facts(model, args, results, "train: 1", "one")
         return ModelCard(write_model_card(tmp_path, facts).read_text(encoding="utf-8")).data
 
     data = header(dataset_name="Salesforce/wikitext", dataset_config_name="wikitext-2-v1")

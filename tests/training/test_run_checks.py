@@ -88,8 +88,12 @@ def test_a_reporter_that_is_not_installed_or_unknown_is_named(tmp_path, monkeypa
         check(tmp_path, report_to=["wandb"])
     with pytest.raises(ValueError, match=r"got 'tensorbord', .*did you mean 'tensorboard'"):
         check(tmp_path, report_to=["tensorbord"])
+    with pytest.raises(ValueError, match="report_to trackio needs the package trackio"):
+        check(tmp_path, report_to=["trackio"])
     monkeypatch.setattr(run_checks, "find_spec", lambda name: name == "tensorboardX" or None)
     check(tmp_path, report_to=["tensorboard"])
+    monkeypatch.setattr(run_checks, "find_spec", lambda name: name == "trackio" or None)
+    check(tmp_path, report_to=["trackio"])
 
 
 @pytest.mark.parametrize(
