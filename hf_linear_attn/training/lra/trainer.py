@@ -5,6 +5,7 @@ from typing import Any, cast
 
 import numpy as np
 import torch
+from torch.nn import functional as F
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from transformers import EvalPrediction, TrainerCallback, TrainerState, TrainingArguments
@@ -47,14 +48,25 @@ class LraCollator:
         }
 
 
-def accuracy(prediction: EvalPrediction) -> dict[str, float]:
-    """Share of rows whose greatest logit (rows, classes) is that of their label."""
-    logits = np.asarray(prediction.predictions)
-    return {"accuracy": float((logits.argmax(-1) == prediction.label_ids).mean())}
+def measure(prediction: EvalPrediction) -> dict[str, float]:
+    """Mean cross-entropy (nats) of all rows, and share of those whose greatest logit is right.
+
+    Args:
+        prediction: logits (rows, classes) and labels (rows,), each row once.
+    """
+    logits = torch.as_tensor(np.asarray(prediction.predictions)).double()
+    labels = torch.as_tensor(np.asarray(prediction.label_ids)).long()
+    return {
+        "loss": float(F.cross_entropy(logits, labels)),
+        "accuracy": float((logits.argmax(-1) == labels).double().mean()),
+    }
 
 
 class LraTrainer(RecipeTrainer):
     """Trains a Long Range Arena classifier; evaluations carry `eval_accuracy`.
+
+    Loss and accuracy of an evaluation are those of all rows, each counted once: a mean of batches'
+    means would depend on their size and on the number of processes.
 
     Args:
         model: the classifier.
@@ -87,7 +99,7 @@ class LraTrainer(RecipeTrainer):
             data_collator=LraCollator(data.task.symbols.pad, data.task.towers),
             train_dataset=data.splits["train"].dataset,
             eval_dataset=data.splits["validation"].dataset,
-            compute_metrics=accuracy,
+            compute_metrics=measure,
             callbacks=callbacks,
         )
 
@@ -100,6 +112,11 @@ class LraTrainer(RecipeTrainer):
             warmup = self.args.get_warmup_steps(num_training_steps)
             self.lr_scheduler = build_schedule(self.schedule, used, warmup, num_training_steps)
         return super().create_scheduler(num_training_steps, optimizer)
+
+    def prediction_step(self, *args: Any, **kwargs: Any) -> tuple[None, Any, Any]:
+        """Trainer's step without the loss, which is computed of all rows at the end."""
+        _, logits, labels = super().prediction_step(*args, **kwargs)
+        return None, logits, labels
 
     def _set_signature_columns_if_needed(self) -> None:
         # What the collator reads.
