@@ -1,4 +1,4 @@
-"""Run a grid of recipe runs over seeds, to one table and one plot.
+r"""Run a grid of recipe runs over seeds, to one table and one plot.
 
     python scripts/ablate.py --recipe mlm --seeds 1,2,3 \
         --config recipes/configs/ablations/activation-x-reweighting.yaml

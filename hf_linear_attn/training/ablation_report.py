@@ -61,7 +61,7 @@ def rich_table(grid: Grid, results: Sequence[CellResult]) -> Table:
     """The table for the screen; the best cell is bold."""
     columns, rows = table_rows(grid, results)
     better = "higher" if grid.metric.greater_is_better else "lower"
-    caption = f"mean ± deviation over seeds; {better} is better, the best mean is bold"
+    caption = f"mean ± deviation; {better} is better, bold is best"
     table = Table(title=grid.title, caption=caption)
     for i, column in enumerate(columns):
         table.add_column(column, justify="right" if i >= len(grid.axes) else "left")

@@ -35,7 +35,7 @@ def training_flops(
 
     Args:
         model: with a config for which `has_formula`.
-        lengths: number of real tokens of each row, (rows,); packed documents count as one row.
+        lengths: number of real tokens of each row, (rows,), or of each document of packed rows.
         predicted: number of tokens that a masked language model predicts, scalar; other heads do
             not need it.
     """
@@ -84,7 +84,7 @@ def _head_flops(model: PreTrainedModel, lengths: Tensor, predicted: Tensor | Non
         return zero if predicted is None else each * predicted.to(torch.float64)
     if isinstance(model, LinearAttnForSequenceClassification):
         each = 2 * h * cast(int, config.num_labels) + (0 if config.is_decoder else 2 * h * h)
-        return zero + each * len(lengths)
+        return zero + each * (lengths > 0).sum()
     return zero
 
 

@@ -8,8 +8,7 @@ import torch
 from torch.nn import functional as F
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
-from transformers import EvalPrediction, TrainerCallback, TrainerState, TrainingArguments
-from transformers.trainer_utils import TrainOutput
+from transformers import EvalPrediction, TrainerCallback, TrainingArguments
 
 from hf_linear_attn.models.lra import LraForSequenceClassification
 from hf_linear_attn.training.lra.data import LraData
@@ -121,10 +120,3 @@ class LraTrainer(RecipeTrainer):
     def _set_signature_columns_if_needed(self) -> None:
         # What the collator reads.
         self._signature_columns = [*TOWER_COLUMNS, "labels"]
-
-    def _take_over(self, checkpoint: str, state: TrainerState) -> TrainOutput:
-        """As the base does, but a run whose best checkpoint counts takes that one over."""
-        output = super()._take_over(checkpoint, state)
-        if self.args.load_best_model_at_end and state.best_model_checkpoint is not None:
-            self._load_best_model()
-        return output
