@@ -112,6 +112,10 @@ class LraTrainer(RecipeTrainer):
             self.lr_scheduler = build_schedule(self.schedule, used, warmup, num_training_steps)
         return super().create_scheduler(num_training_steps, optimizer)
 
+    def real_tokens(self, inputs: dict[str, Any]) -> torch.Tensor:
+        """The mask, (towers of all examples, seq)."""
+        return inputs["attention_mask"].flatten(0, -2)
+
     def prediction_step(self, *args: Any, **kwargs: Any) -> tuple[None, Any, Any]:
         """Trainer's step without the loss, which is computed of all rows at the end."""
         _, logits, labels = super().prediction_step(*args, **kwargs)

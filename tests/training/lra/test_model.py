@@ -2,12 +2,14 @@
 
 import pytest
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoConfig, AutoModelForSequenceClassification
 
 import hf_linear_attn as hla
 from hf_linear_attn.models import CONFIG_CLASSES
 from hf_linear_attn.models.lra import LraConfig, LraForSequenceClassification
 from hf_linear_attn.training.arguments import ModelArguments
+from hf_linear_attn.training.flops import has_formula, training_flops
 from hf_linear_attn.training.lra.model_setup import build_lra_config, build_lra_model
 from hf_linear_attn.training.lra.presets import PRESETS
 from hf_linear_attn.training.lra.tasks import TASKS
@@ -263,3 +265,13 @@ def test_another_number_of_towers_and_unknown_words_are_refused():
         model_of()(**batch(), labels=torch.tensor([0, 1, 10]))
     with pytest.raises(ValueError, match="pooling: got 'last'"):
         LraConfig(pooling="last")
+
+
+@pytest.mark.parametrize(("preset", "task"), KINDS)
+def test_the_work_is_what_pytorch_counts(preset, task):
+    model, inputs = model_of(preset, task), batch(task)
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        model(**inputs)
+    lengths = inputs["attention_mask"].flatten(0, -2).sum(-1)
+    assert has_formula(model.config)
+    assert training_flops(model, lengths).item() == 3 * counter.get_total_flops()
