@@ -23,6 +23,7 @@ _CURVE_COLUMNS = {
     "eval_loss": "eval_loss",
     "learning_rate": "learning_rate",
     "tokens_per_second": "tokens_per_second",
+    "mfu": "mfu",
 }
 
 
@@ -103,27 +104,38 @@ class LossCurve(TrainerCallback):
     """Writes the loss curve at every save, so that a killed run keeps it up to its checkpoint.
 
     Args:
-        unigram_loss: drawn as a dashed line.
+        unigram_loss: drawn as a dashed line; None where there is none.
+        label: what the loss is, with its unit.
     """
 
-    def __init__(self, unigram_loss: float) -> None:
+    def __init__(
+        self, unigram_loss: float | None = None, label: str = "cross-entropy (nats)"
+    ) -> None:
         self.unigram_loss = unigram_loss
+        self.label = label
 
     def on_save(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Write from the main process."""
         if state.is_world_process_zero and args.output_dir:
-            write_loss_curve(state.log_history, Path(args.output_dir), self.unigram_loss)
+            folder = Path(args.output_dir)
+            write_loss_curve(state.log_history, folder, self.unigram_loss, self.label)
 
 
-def write_loss_curve(history: Sequence[dict[str, Any]], folder: Path, unigram: float) -> None:
+def write_loss_curve(
+    history: Sequence[dict[str, Any]],
+    folder: Path,
+    unigram: float | None = None,
+    label: str = "cross-entropy (nats)",
+) -> None:
     """Write `loss_curve.csv` (one line a logged step) and `loss_curve.png` into a folder.
 
     Args:
         history: a Trainer's `log_history`.
         folder: exists.
-        unigram: cross-entropy of the unigram model, in nats.
+        unigram: cross-entropy of the unigram model, in nats; None where there is none.
+        label: what the loss is, with its unit.
     """
     rows: dict[int, dict[str, float]] = {}
     for entry in history:
@@ -131,28 +143,32 @@ def write_loss_curve(history: Sequence[dict[str, Any]], folder: Path, unigram: f
         if "train_loss" in known or "eval_loss" in known:
             rows.setdefault(entry["step"], {}).update(known)
     ordered = [rows[step] for step in sorted(rows)]
+    measured = {column for row in ordered for column in row}
+    # The utilisation alone is not known everywhere.
+    columns = [c for c in _CURVE_COLUMNS.values() if c != "mfu" or c in measured]
     with open(folder / "loss_curve.csv", "w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, fieldnames=list(_CURVE_COLUMNS.values()))
+        writer = csv.DictWriter(file, fieldnames=columns)
         writer.writeheader()
         writer.writerows(ordered)
-    _draw(ordered, folder / "loss_curve.png", unigram)
+    _draw(ordered, folder / "loss_curve.png", unigram, label)
 
 
-def _draw(rows: list[dict[str, float]], path: Path, unigram: float) -> None:
+def _draw(rows: list[dict[str, float]], path: Path, unigram: float | None, label: str) -> None:
     # The object interface, not pyplot: no window system is looked for and no state is left.
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, 4.2), layout="constrained")
     axes = figure.subplots()
-    for column, label, marker in (
+    for column, name, marker in (
         ("train_loss", "training", "."),
         ("eval_loss", "evaluation", "o"),
     ):
         points = [(row["step"], row[column]) for row in rows if column in row]
-        axes.plot([x for x, _ in points], [y for _, y in points], label=label, marker=marker)
-    axes.axhline(unigram, linestyle="--", color="grey", label=f"unigram model ({unigram:.3f})")
+        axes.plot([x for x, _ in points], [y for _, y in points], label=name, marker=marker)
+    if unigram is not None:
+        axes.axhline(unigram, linestyle="--", color="grey", label=f"unigram model ({unigram:.3f})")
     axes.set_xlabel("optimiser step")
-    axes.set_ylabel("masked-token cross-entropy (nats)")
+    axes.set_ylabel(label)
     axes.grid(alpha=0.3)
     axes.legend()
     figure.savefig(path, dpi=120)

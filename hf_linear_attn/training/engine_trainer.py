@@ -28,6 +28,7 @@ class EngineTrainer(Trainer):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self._whole_was_taken = False
         self._running_loss = RunningLoss(self)
         # First of all: another callback may seal the checkpoint into which it writes.
         self.callback_handler.callbacks.insert(0, self._running_loss)
@@ -56,6 +57,8 @@ class EngineTrainer(Trainer):
 
         With FSDP's sharded state dicts Trainer's method writes nothing, and does not say so.
         """
+        if self._whole_was_taken:
+            return  # it is the saved one; an upload asks for it once more
         if not self.is_fsdp_enabled:
             super().save_model(output_dir, _internal_call)
             return
@@ -87,6 +90,7 @@ class EngineTrainer(Trainer):
         folder = str(self.args.output_dir)
         model: torch.nn.Module = model_class.from_pretrained(folder, dtype=torch.float32)
         self.model = model.to(self.args.device).eval()
+        self._whole_was_taken = True
 
     def end(self) -> None:
         """Trainer's end; the next run in this process finds no engine of this one."""

@@ -14,6 +14,7 @@ from rich.console import Console
 from transformers import PreTrainedModel, TrainerCallback, TrainingArguments, set_seed
 from transformers.trainer_utils import TrainOutput
 
+from hf_linear_attn.training.arguments import ModelArguments
 from hf_linear_attn.training.checkpoints import check_same_engine
 from hf_linear_attn.training.engines import built_whole, engine_of
 from hf_linear_attn.training.preemption import StopOnSigterm
@@ -129,6 +130,7 @@ def carry_out(run: Run, console: Console | None = None) -> None:
     with built_whole(run.training):
         model = run.build_model()
     trainer = run.build_trainer(model, [run_files, StopOnSigterm()], folder)
+    trainer.use_peak(_peak_tflops(run))
     check_has_batches(trainer)
     if folder.checkpoint is not None:
         console.print(f"Going on from {folder.checkpoint}", soft_wrap=True)
@@ -142,6 +144,10 @@ def carry_out(run: Run, console: Console | None = None) -> None:
     check_finite(results["eval_loss"])
 
 
+def _peak_tflops(run: Run) -> float | None:
+    return next((a.peak_tflops for a in run.arguments if isinstance(a, ModelArguments)), None)
+
+
 def _say_finished(run: Run, folder: RunFolder, console: Console) -> None:
     console.print(f"{folder.path} holds this run, finished; nothing was changed. To go on:")
     for purpose, command in run.commands():
@@ -153,7 +159,7 @@ def _train(run: Run, trainer: RecipeTrainer, folder: RunFolder) -> dict[str, Any
     trained = trainer.train(None if folder.checkpoint is None else str(folder.checkpoint))
     check_has_trained(trainer)
     results = run.measure(trainer, trained)
-    trainer.save_model()
+    trainer.save_model(_internal_call=True)  # uploaded later, with its card
     trainer.save_metrics("train", trained.metrics)
     trainer.save_metrics("eval", results)
     return results
@@ -162,7 +168,8 @@ def _train(run: Run, trainer: RecipeTrainer, folder: RunFolder) -> dict[str, Any
 def _publish(run: Run, trainer: RecipeTrainer) -> None:
     """Upload what is to be shared, then mark the run as finished: last of all."""
     trainer.accelerator.wait_for_everyone()
+    if not trainer.is_world_process_zero():
+        return
     if run.training.push_to_hub:
         trainer.push_to_hub()
-    if trainer.is_world_process_zero():
-        save_final_state(run.output_dir, trainer.state)
+    save_final_state(run.output_dir, trainer.state)

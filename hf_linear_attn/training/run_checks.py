@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from huggingface_hub.errors import HFValidationError
+from huggingface_hub.utils import validate_repo_id
 from transformers import Trainer, TrainingArguments
 from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 from transformers.trainer_utils import has_length
@@ -102,6 +104,7 @@ def check_training_arguments(
         streaming: the training data have no known length.
         predicts: the recipe has a test set, so `do_predict` means something.
     """
+    _check_hub(args)
     _check_length(args, streaming)
     _check_numbers(args)
     _check_cadence(args)
@@ -154,6 +157,22 @@ def longer_run(args: TrainingArguments) -> tuple[str, float] | None:
     if args.max_steps > 0:
         return "max_steps", 2 * args.max_steps
     return "num_train_epochs", 2 * args.num_train_epochs
+
+
+def _check_hub(args: TrainingArguments) -> None:
+    """A model that is shared says on its card where it is loaded from."""
+    if not args.push_to_hub:
+        return
+    name = args.hub_model_id or ""
+    if "/" not in name:
+        raise ValueError(
+            "push_to_hub needs hub_model_id as user/name, which the model card gives for loading "
+            f"the model; got {args.hub_model_id!r}"
+        )
+    try:
+        validate_repo_id(name)
+    except HFValidationError as error:
+        raise ValueError(f"hub_model_id: got {name!r}, which the Hub refuses: {error}") from None
 
 
 def _check_length(args: TrainingArguments, streaming: bool) -> None:

@@ -44,6 +44,7 @@ _MAY_CHANGE = {
     "hub_private_repo", "hub_always_push", "hub_revision", "preprocessing_num_workers",
     "dataloader_num_workers", "dataloader_pin_memory", "dataloader_persistent_workers",
     "dataloader_prefetch_factor", "skip_memory_metrics", "do_train", "do_eval",
+    "peak_tflops",
 }  # fmt: skip
 _MAY_GROW = ("max_steps", "num_train_epochs")
 # Of a process or a secret, not of a run.

@@ -23,6 +23,7 @@ from hf_linear_attn.training.collators import (
 )
 from hf_linear_attn.training.engine_trainer import EngineTrainer
 from hf_linear_attn.training.metrics import LanguageModelMetrics, row_statistics
+from hf_linear_attn.training.utilisation import build_utilisation
 
 
 class RecipeTrainer(EngineTrainer):
@@ -30,7 +31,7 @@ class RecipeTrainer(EngineTrainer):
 
     A run resumed on one process goes on bit for bit, evaluation leaves the random state alone, and
     training logs carry `tokens_per_second`: real tokens of all processes in the time of training
-    alone.
+    alone. Beside it stands `mfu` where the peak of the device is known, see `use_peak`.
 
     Args:
         model: the model to train.
@@ -51,6 +52,18 @@ class RecipeTrainer(EngineTrainer):
         # The clock comes last: what the others do at a save is not training.
         callbacks = [*callbacks, self.throughput]
         super().__init__(model=model, args=args, callbacks=callbacks, **kwargs)
+        self.utilisation = build_utilisation(model, args, None)
+
+    def use_peak(self, peak_tflops: float | None) -> None:
+        """Log `mfu` against this peak.
+
+        Args:
+            peak_tflops: of one device; None looks the device up, and logs none if it is unknown.
+
+        Raises:
+            ValueError: a peak is given for a model whose work is not known.
+        """
+        self.utilisation = build_utilisation(self.trained_model, self.args, peak_tflops)
 
     def train(
         self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any
@@ -64,6 +77,10 @@ class RecipeTrainer(EngineTrainer):
         output = super().train(resume_from_checkpoint, *args, **kwargs)
         rate = self._tokens_of_all_processes() / max(self.throughput.seconds, 1e-9)
         output.metrics["train_tokens_per_second"] = round(rate, 1)
+        if self.utilisation is not None:
+            flops = self._over_processes(self.utilisation.flops)
+            share = self.utilisation.share(flops, self.throughput.seconds)
+            output.metrics["train_mfu"] = float(f"{share:.4g}")
         return output
 
     def final_evaluation(self) -> dict[str, Any]:
@@ -98,11 +115,14 @@ class RecipeTrainer(EngineTrainer):
         num_items_in_batch: torch.Tensor | int | None = None,
     ) -> torch.Tensor:
         """Trainer's step, counting the real tokens that pass."""
-        self.throughput.add(self.real_tokens(inputs))
+        tokens = self.real_tokens(inputs)
+        self.throughput.add(tokens)
+        if self.utilisation is not None:
+            self.utilisation.add(tokens, inputs.get("labels"), inputs.get("seq_idx"))
         return super().training_step(model, inputs, num_items_in_batch)
 
     def real_tokens(self, inputs: dict[str, Any]) -> torch.Tensor:
-        """A tensor whose sum is the number of a batch's tokens that are no padding."""
+        """A tensor `(rows, …)` whose sum over a row is its number of tokens that are no padding."""
         return inputs["attention_mask"]
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
@@ -110,6 +130,10 @@ class RecipeTrainer(EngineTrainer):
         if "loss" in logs:
             rate = self.throughput.since_last_log(self._tokens_of_all_processes())
             logs["tokens_per_second"] = round(rate, 1)
+            if self.utilisation is not None:
+                flops = self._over_processes(self.utilisation.flops)
+                share = self.utilisation.since_last_log(flops, self.throughput.seconds)
+                logs["mfu"] = float(f"{share:.4g}")
         super().log(logs, start_time)
 
     @property
@@ -124,8 +148,11 @@ class RecipeTrainer(EngineTrainer):
         """Nothing: the card of `integrations.model_card` is not to be replaced by a draft."""
 
     def _tokens_of_all_processes(self) -> float:
-        tokens = self.throughput.tokens.to(self.args.device)
-        return float(torch.as_tensor(self.accelerator.gather(tokens)).sum())
+        return self._over_processes(self.throughput.tokens)
+
+    def _over_processes(self, count: torch.Tensor) -> float:
+        """The sum of a scalar over all processes."""
+        return float(torch.as_tensor(self.accelerator.gather(count.to(self.args.device))).sum())
 
     def _planned_steps(self) -> int:
         *_, steps = self.set_initial_training_values(self.args, self.get_train_dataloader())

@@ -103,6 +103,28 @@ def test_the_picture_shows_both_losses_and_the_unigram_model(tmp_path, monkeypat
     assert len(axes.get_legend().get_texts()) == 3
 
 
+def test_a_curve_without_unigram_model_says_what_its_loss_is(tmp_path, monkeypatch):
+    from matplotlib.figure import Figure
+
+    figures = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, path, **_: figures.append(figure))
+    state = SimpleNamespace(is_world_process_zero=True, log_history=HISTORY)
+    args = SimpleNamespace(output_dir=str(tmp_path))
+    LossCurve(label="squared error").on_save(args, state, None)
+    (axes,) = figures[0].axes
+    assert len(axes.lines) == 2
+    assert axes.get_ylabel() == "squared error"
+
+
+def test_the_utilisation_has_a_column_where_it_is_known(tmp_path):
+    def header(history):
+        write_loss_curve(history, tmp_path, 3.3)
+        return (tmp_path / "loss_curve.csv").read_text().splitlines()[0].split(",")
+
+    assert "mfu" not in header(HISTORY)
+    assert header([*HISTORY, {"loss": 2.0, "mfu": 0.4, "step": 30}])[-1] == "mfu"
+
+
 def test_the_curve_is_written_at_each_save_by_the_main_process_only(tmp_path):
     callback = LossCurve(3.3)
     args = SimpleNamespace(output_dir=str(tmp_path))
