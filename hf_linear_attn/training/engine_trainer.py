@@ -89,7 +89,7 @@ class EngineTrainer(Trainer):
         model_class = _class_of(self.model)
         folder = str(self.args.output_dir)
         model: torch.nn.Module = model_class.from_pretrained(folder, dtype=torch.float32)
-        self.model = model.to(self.args.device).eval()
+        self.model = cast(Any, model).to(self.args.device).eval()
         self._whole_was_taken = True
 
     def end(self) -> None:
