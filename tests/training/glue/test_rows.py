@@ -33,7 +33,7 @@ def test_official_folders_are_read(glue, task):
         assert len(part) == {"train": 12, "validation": 6}.get(split, 6 if "valid" in split else 4)
         if "test" in split or split == "diagnostic":
             assert set(part["label"]) == {""}
-        elif TASKS[task].labels:
+        elif TASKS[task].labels and split != "validation_mismatched":
             assert set(part["label"]) == set(TASKS[task].labels)
 
 
