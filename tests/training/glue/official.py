@@ -32,7 +32,7 @@ def glue_folder(root: Path, train: int = 12, dev: int = 6, test: int = 4) -> Pat
         write(
             root / f"MRPC/{split}.tsv",
             "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String",
-            *_rows(count, lambda i: f'{i % 2}\t{i}\t{i + 100}\tHe said " yes {i}\tShe said it "'),
+            *_rows(count, lambda i: f'{i % 2}\t{i}\t{i + 100}\t" He said yes {i}\tShe said it "'),
             bom=True,
         )
         write(

@@ -39,7 +39,7 @@ def test_official_folders_are_read(glue, task):
 
 def test_quotes_marks_blanks_and_missing_headers_are_text_or_nothing(glue):
     mrpc = rows_of(task="mrpc", data_dir=str(glue))["train"]
-    assert mrpc[1]["text"] == 'He said " yes 1'
+    assert mrpc[1]["text"] == '" He said yes 1'
     assert mrpc[1]["text_pair"] == 'She said it "'
     assert mrpc[1]["label"] == "equivalent"
     cola = rows_of(task="cola", data_dir=str(glue))["train"]
