@@ -28,6 +28,7 @@ class Loading:
         pipeline: name of the pipeline that runs it, also the card's `pipeline_tag`; None where
             there is none.
         example: what the pipeline is called with.
+        options: further arguments of the call, numbers or words.
     """
 
     model_class: str
@@ -35,6 +36,7 @@ class Loading:
     has_tokenizer: bool = True
     pipeline: str | None = None
     example: str = ""
+    options: Mapping[str, int | float | str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -120,6 +122,7 @@ def write_model_card(folder: Path, facts: CardFacts) -> Path:
         facts=facts,
         path=_python_string(facts.path),
         example=_python_string(facts.loading.example),
+        options="".join(f", {name}={value!r}" for name, value in facts.loading.options.items()),
         model_facts=_cells(facts.model_facts),
         hyper_parameters=_cells(facts.hyper_parameters),
         hardware=_cells(facts.hardware),

@@ -64,13 +64,6 @@ class ModelArguments:
             "help": "size of the tokenizer to train, special tokens included; 261 gives plain bytes"
         },
     )
-    peak_tflops: float | None = field(
-        default=None,
-        metadata={
-            "help": "peak of one device in TFLOP/s at the run's precision; the share of it that is "
-            "used is logged as mfu (null: known GPUs are looked up, others log none)"
-        },
-    )
     tokenizer_type: TokenizerType = field(
         default="bpe",
         metadata={
@@ -79,12 +72,19 @@ class ModelArguments:
             "line is the end token, as word-level results on WikiText have it"
         },
     )
+    peak_tflops: float | None = field(
+        default=None,
+        metadata={
+            "help": "peak of one device in TFLOP/s at the run's precision; the share of it that is "
+            "used is logged as mfu (null: known GPUs are looked up, others log none)"
+        },
+    )
 
     def __post_init__(self) -> None:
-        """Check the kind of tokenizer and the device's peak."""
+        """Check the kind of tokenizer and the peak."""
+        _check_choice(self, "tokenizer_type", get_args(TokenizerType))
         if self.peak_tflops is not None and not 0 < self.peak_tflops < math.inf:
             raise ValueError(f"peak_tflops: got {self.peak_tflops}, expected a number above 0")
-        _check_choice(self, "tokenizer_type", get_args(TokenizerType))
 
 
 @dataclass

@@ -1,15 +1,17 @@
 """What the model card says about the run of a language model, masked or causal."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from huggingface_hub import EvalResult
 from transformers import PreTrainedModel, TrainingArguments
 
 from hf_linear_attn.integrations.model_card import CardFacts, Loading, ResultTable
+from hf_linear_attn.models.configuration import LinearAttnConfig
 from hf_linear_attn.training.arguments import DataArguments, MaskingArguments
 from hf_linear_attn.training.causal_lm_arguments import CausalLMArguments
 from hf_linear_attn.training.masked_lm_arguments import MaskedLMArguments
+from hf_linear_attn.training.model_setup import longest_input
 from hf_linear_attn.training.report import RESULT_COLUMNS, RunResults, result_rows
 from hf_linear_attn.training.run_card import TaskCard, run_card
 
@@ -80,7 +82,12 @@ def causal_lm_facts(
     """
     task = TaskCard(
         purpose="causal language modelling",
-        loading=Loading("AutoModelForCausalLM", pipeline="text-generation", example=prompt),
+        loading=Loading(
+            "AutoModelForCausalLM",
+            pipeline="text-generation",
+            example=prompt,
+            options={"max_new_tokens": _room(model, prompt)},
+        ),
         tags=["causal-lm", "text-generation"],
         data=[data_source(args.data), *data_description.splitlines()],
         results=ResultTable(
@@ -110,6 +117,14 @@ def causal_lm_facts(
         tokens_per_second=results.tokens_per_second,
         started_from=args.model.model_name_or_path,
     )
+
+
+def _room(model: PreTrainedModel, prompt: str) -> int:
+    """So many new tokens surely fit behind a prompt, 20 at most; no token is less than a byte."""
+    limit = longest_input(cast(LinearAttnConfig, model.config))
+    if limit is None:
+        return 20
+    return max(1, min(20, limit - len(prompt.encode("utf-8")) - 1))
 
 
 def data_source(args: DataArguments) -> str:

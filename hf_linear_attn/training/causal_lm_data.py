@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from tqdm.auto import tqdm
@@ -117,5 +117,6 @@ def _target_counts(dataset: Any, collator: CausalLMCollator, vocab_size: int) ->
 
 def _never_predicted(tokenizer: PreTrainedTokenizerFast, layout: Layout) -> list[int]:
     """Tokens that no text holds: the start, padding and mask tokens, if they are not the end."""
-    ids = {layout.start, layout.pad, tokenizer.mask_token_id} - {layout.end, None}
-    return sorted(int(i) for i in ids)
+    mask = cast("int | None", tokenizer.mask_token_id)
+    ids = {layout.start, layout.pad, mask} - {layout.end}
+    return sorted(i for i in ids if i is not None)

@@ -10,13 +10,25 @@ import torch
 from safetensors import SafetensorError, safe_open
 from transformers.trainer_pt_utils import safe_globals
 
+from hf_linear_attn.training.atomic_files import write_atomically
 from hf_linear_attn.training.checksums import CHECKSUMS_FILE, file_checksum
+from hf_linear_attn.training.engines import Engine
 
 WEIGHTS_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
+ENGINE_FILE = "engine.json"
 _STATE = "trainer_state.json"
 _STATE_KEYS = ("global_step", "max_steps", "epoch", "num_train_epochs", "log_history")
 _OPTIMIZER_KEYS = ("state", "param_groups")
+_TOKENIZER_FILES = ("tokenizer_config.json", "tokenizer.json")
+# Their symbols are fixed and saved nowhere.
+_WITHOUT_TOKENIZER = ("linear_attn_lra",)
+# What tells the engine of a checkpoint that does not name it.
+_SIGNS = {
+    "zero3": "global_step*/zero_pp_rank_*_model_states.pt",
+    "zero2": "global_step*",
+    "fsdp2": "pytorch_model_fsdp_*",
+}
 
 
 def checkpoint_steps(checkpoint: Path) -> int:
@@ -36,8 +48,9 @@ def newest_checkpoint(folder: Path) -> Path | None:
 def unfinished_checkpoints(folder: Path) -> list[Path]:
     """The checkpoints whose saving was interrupted, in the order of their steps.
 
-    They lack the checksums, which are written last, and either the state, which Trainer writes
-    last of its own files, or other checkpoints of the run have checksums of an earlier step.
+    They lack the checksums, which are written last, and either a whole state, which Trainer writes
+    last of its own files, or other checkpoints of the run have checksums of an earlier step. Where
+    several processes write, the state says nothing of the others: checksums alone count.
     """
     found = _checkpoints(folder)
     with_checksums = [p for p in found if (p / CHECKSUMS_FILE).is_file()]
@@ -47,7 +60,9 @@ def unfinished_checkpoints(folder: Path) -> list[Path]:
         for path in found
         if path not in with_checksums
         and (
-            not (path / _STATE).is_file() or (first is not None and first < checkpoint_steps(path))
+            not _has_whole_state(path)
+            or (first is not None and first < checkpoint_steps(path))
+            or _is_of_several_processes(path)
         )
     ]
 
@@ -70,6 +85,44 @@ def check_checkpoint(checkpoint: Path) -> None:
             f"cannot resume: {error}; delete the folder {checkpoint} to go on from the "
             "checkpoint before it (or from the beginning), nothing was changed"
         ) from error
+
+
+def write_engine(checkpoint: Path, engine: Engine) -> None:
+    """Write down which engine has saved a checkpoint."""
+    content = {"name": engine.name, "processes": engine.processes}
+    write_atomically(checkpoint / ENGINE_FILE, json.dumps(content) + "\n")
+
+
+def saved_engine(checkpoint: Path) -> Engine:
+    """The engine that has saved a checkpoint; without its file, what the other files tell.
+
+    Raises:
+        DamagedFileError: the file cannot be read.
+    """
+    file = checkpoint / ENGINE_FILE
+    if file.is_file():
+        content = read_json(file)
+        _check_keys(file, content, ("name", "processes"))
+        return Engine(content["name"], content["processes"])
+    processes = max(len(list(checkpoint.glob("rng_state_*.pth"))), 1)
+    name = next((name for name, sign in _SIGNS.items() if any(checkpoint.glob(sign))), None)
+    return Engine(name or ("ddp" if processes > 1 else "single"), processes)
+
+
+def check_same_engine(checkpoint: Path, engine: Engine) -> None:
+    """Raise ValueError if a checkpoint was saved by another engine or number of processes.
+
+    Trainer would take it up, with other batches, without random states, or not at all, depending
+    on the engines.
+    """
+    saved = saved_engine(checkpoint)
+    if saved != engine:
+        raise ValueError(
+            f"cannot resume: {checkpoint} was saved by {saved}, and this is {engine}, which would "
+            f"not train the same; {_how_to_launch(saved)}, or start a run of its own from these "
+            f"weights with --model_name_or_path {checkpoint} and another output_dir (nothing was "
+            "changed)"
+        )
 
 
 class DamagedFileError(Exception):
@@ -121,19 +174,48 @@ def _checkpoints(folder: Path) -> list[Path]:
 
 def _check_kinds(checkpoint: Path) -> None:
     _check_keys(checkpoint / _STATE, read_json(checkpoint / _STATE), _STATE_KEYS)
-    for name in ("config.json", "tokenizer_config.json", "tokenizer.json"):
-        read_json(checkpoint / name)
+    config = read_json(checkpoint / "config.json")
+    if config.get("model_type") not in _WITHOUT_TOKENIZER:
+        for name in _TOKENIZER_FILES:
+            read_json(checkpoint / name)
     check_weights(checkpoint)
-    # Sharded engines keep optimiser and weights in folders of their own format.
-    if any(checkpoint.glob("global_step*")) or any(checkpoint.glob("optimizer_*/")):
-        return
-    rng_states = sorted(checkpoint.glob("rng_state*.pth"))
-    for file in rng_states or [checkpoint / "rng_state.pth"]:
+    engine = saved_engine(checkpoint)
+    for file in _rng_files(checkpoint, engine.processes):
         _check_keys(file, _read_torch_file(file), ("cpu",))
-    optimizer = checkpoint / "optimizer.pt"
-    _check_keys(optimizer, _read_torch_file(optimizer), _OPTIMIZER_KEYS)
+    # Sharded engines keep optimiser and weights in folders of their own formats, which the
+    # checksums cover: their checkpoints do not count without.
+    if not engine.is_sharded:
+        optimizer = checkpoint / "optimizer.pt"
+        _check_keys(optimizer, _read_torch_file(optimizer), _OPTIMIZER_KEYS)
     scheduler = checkpoint / "scheduler.pt"
     _check_keys(scheduler, _read_torch_file(scheduler), ("last_epoch",))
+
+
+def _has_whole_state(checkpoint: Path) -> bool:
+    try:
+        json.loads((checkpoint / _STATE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def _is_of_several_processes(checkpoint: Path) -> bool:
+    return any(any(checkpoint.glob(sign)) for sign in ("rng_state_*.pth", *_SIGNS.values()))
+
+
+def _rng_files(checkpoint: Path, processes: int) -> list[Path]:
+    if processes == 1:
+        return [checkpoint / "rng_state.pth"]
+    return [checkpoint / f"rng_state_{process}.pth" for process in range(processes)]
+
+
+def _how_to_launch(engine: Engine) -> str:
+    if engine.name == "single":
+        return "start it without a launcher or with --num_processes 1"
+    return (
+        f"launch it as before (accelerate launch --config_file recipes/accelerate/{engine.name}"
+        f".yaml --num_processes {engine.processes} …)"
+    )
 
 
 def _check_keys(file: Path, content: Any, keys: tuple[str, ...]) -> None:

@@ -3,9 +3,10 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import Any, cast
 
 import torch
-from transformers import GenerationMixin, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,6 @@ def continue_texts(
     """
     if not max_new_tokens:
         return []
-    assert isinstance(model, GenerationMixin)
     model.eval()
     drawn = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 0.95}
     continued = []
@@ -96,7 +96,7 @@ def continue_texts(
         for prompt in prompts:
             ids = _tokens(tokenizer, prompt).to(model.device)
             room = max_new_tokens if max_length is None else max_length - ids.shape[1]
-            written = model.generate(
+            written = cast(Any, model).generate(
                 ids,
                 attention_mask=torch.ones_like(ids),
                 max_new_tokens=min(max_new_tokens, room),
@@ -112,4 +112,4 @@ def continue_texts(
 
 def _tokens(tokenizer: PreTrainedTokenizerBase, text: str) -> torch.Tensor:
     """Token ids `(1, seq)`."""
-    return tokenizer(text, return_tensors="pt", verbose=False)["input_ids"]
+    return cast(torch.Tensor, tokenizer(text, return_tensors="pt", verbose=False)["input_ids"])

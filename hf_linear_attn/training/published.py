@@ -181,7 +181,7 @@ def _row(entry: dict, columns: tuple[str, ...]) -> PublishedRow:
     given = zip(columns, entry["values"], strict=True)
     values = {column: float(value) for column, value in given if value is not None}
     cells = entry.get("cells", {})
-    marks = {column: _mark(cells.get(column, entry["mark"])) for column in values}
+    marks: dict[str, Mark] = {c: _mark(cells.get(c, entry["mark"])) for c in values}
     return PublishedRow(entry["name"], values, marks, entry.get("note"))
 
 

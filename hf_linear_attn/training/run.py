@@ -15,6 +15,9 @@ from transformers import PreTrainedModel, TrainerCallback, TrainingArguments, se
 from transformers.trainer_utils import TrainOutput
 
 from hf_linear_attn.training.arguments import ModelArguments
+from hf_linear_attn.training.checkpoints import check_same_engine
+from hf_linear_attn.training.engines import built_whole, engine_of
+from hf_linear_attn.training.preemption import StopOnSigterm
 from hf_linear_attn.training.run_checks import (
     check_finite,
     check_has_batches,
@@ -115,6 +118,8 @@ def carry_out(run: Run, console: Console | None = None, *, last: bool = True) ->
     if folder.finished:
         _say_finished(run, folder, console)
         return
+    if folder.checkpoint is not None:
+        check_same_engine(folder.checkpoint, engine_of(run.training))
     for path in folder.unfinished:
         console.print(f"Passing over {path}: its saving was interrupted", soft_wrap=True)
     with run.training.main_process_first(desc="data preparation"):
@@ -123,7 +128,9 @@ def carry_out(run: Run, console: Console | None = None, *, last: bool = True) ->
     console.print(*run.describe(), sep="\n", soft_wrap=True, markup=False, highlight=False)
     set_seed(run.training.seed)
     run_files = RunFiles(folder, resolved, fingerprint)
-    trainer = run.build_trainer(run.build_model(), [run_files], folder)
+    with built_whole(run.training):
+        model = run.build_model()
+    trainer = run.build_trainer(model, [run_files, StopOnSigterm()], folder)
     trainer.use_peak(_peak_tflops(run))
     check_has_batches(trainer)
     if folder.checkpoint is not None:
@@ -131,6 +138,7 @@ def carry_out(run: Run, console: Console | None = None, *, last: bool = True) ->
     results = _train(run, trainer, folder)
     if trainer.is_world_process_zero():
         run_files.write()  # a complete checkpoint is taken over without any training
+        trainer.take_whole_model()
         run.finish(trainer, console)
     _publish(run, trainer)
     if last:
@@ -153,7 +161,7 @@ def _train(run: Run, trainer: RecipeTrainer, folder: RunFolder) -> dict[str, Any
     trained = trainer.train(None if folder.checkpoint is None else str(folder.checkpoint))
     check_has_trained(trainer)
     results = run.measure(trainer, trained)
-    trainer.save_model()
+    trainer.save_model(_internal_call=True)  # uploaded later, with its card
     trainer.save_metrics("train", trained.metrics)
     trainer.save_metrics("eval", results)
     return results
@@ -162,7 +170,8 @@ def _train(run: Run, trainer: RecipeTrainer, folder: RunFolder) -> dict[str, Any
 def _publish(run: Run, trainer: RecipeTrainer) -> None:
     """Upload what is to be shared, then mark the run as finished: last of all."""
     trainer.accelerator.wait_for_everyone()
+    if not trainer.is_world_process_zero():
+        return
     if run.training.push_to_hub:
         trainer.push_to_hub()
-    if trainer.is_world_process_zero():
-        save_final_state(run.output_dir, trainer.state)
+    save_final_state(run.output_dir, trainer.state)

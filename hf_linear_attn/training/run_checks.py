@@ -7,11 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from huggingface_hub.errors import HFValidationError
+from huggingface_hub.utils import validate_repo_id
 from transformers import Trainer, TrainingArguments
 from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 from transformers.trainer_utils import has_length
 
 from hf_linear_attn.training.casting import did_you_mean
+from hf_linear_attn.training.engines import (
+    check_engine,
+    keep_deepspeed_from_compiling,
+    missing_package,
+)
 from hf_linear_attn.training.recipe_parser import RecipeParser
 
 # What stands behind each name of report_to, as it is imported; the first one found serves.
@@ -79,6 +86,7 @@ def parse_arguments(
     Raises:
         ValueError: as `parse_recipe`, and for a missing package.
     """
+    keep_deepspeed_from_compiling()
     try:
         return parser.parse_recipe(argv, default_config=default_config, **layers)
     except ValueError:
@@ -87,10 +95,10 @@ def parse_arguments(
     except ImportError as error:
         # TrainingArguments registers its engine for all models before it finds it missing.
         unset_hf_deepspeed_config()
-        package = error.name or str(error)
+        package, advice = missing_package(error)
         raise ValueError(
-            f"an argument needs a package that is not installed: {package}; install it or leave "
-            "the argument (such as deepspeed) out"
+            f"an argument needs a package that is not installed: {package}; "
+            f"{advice} or leave the argument (such as deepspeed) out"
         ) from error
 
 
@@ -104,12 +112,14 @@ def check_training_arguments(
         streaming: the training data have no known length.
         predicts: the recipe has a test set, so `do_predict` means something.
     """
+    _check_hub(args)
     _check_length(args, streaming)
     _check_numbers(args)
     _check_cadence(args)
     _check_reporters(args)
     _check_optimizer(args)
     _check_unsupported(args)
+    check_engine(args)
     if args.do_predict and not predicts:
         raise ValueError("do_predict: there is no test set in this recipe; leave it out")
 
@@ -155,6 +165,22 @@ def longer_run(args: TrainingArguments) -> tuple[str, float] | None:
     if args.max_steps > 0:
         return "max_steps", 2 * args.max_steps
     return "num_train_epochs", 2 * args.num_train_epochs
+
+
+def _check_hub(args: TrainingArguments) -> None:
+    """A model that is shared says on its card where it is loaded from."""
+    if not args.push_to_hub:
+        return
+    name = args.hub_model_id or ""
+    if "/" not in name:
+        raise ValueError(
+            "push_to_hub needs hub_model_id as user/name, which the model card gives for loading "
+            f"the model; got {args.hub_model_id!r}"
+        )
+    try:
+        validate_repo_id(name)
+    except HFValidationError as error:
+        raise ValueError(f"hub_model_id: got {name!r}, which the Hub refuses: {error}") from None
 
 
 def _check_length(args: TrainingArguments, streaming: bool) -> None:
@@ -227,6 +253,11 @@ def _check_unsupported(args: TrainingArguments) -> None:
     if args.use_liger_kernel:
         raise ValueError(
             "use_liger_kernel: there are no Liger kernels for these models; leave it out"
+        )
+    if args.enable_jit_checkpoint:
+        raise ValueError(
+            "enable_jit_checkpoint is not needed: on SIGTERM a run finishes its step, saves a "
+            "checkpoint and leaves; leave it out"
         )
     if args.resume_from_checkpoint is not None:
         raise ValueError(

@@ -5,14 +5,19 @@ from pathlib import Path
 from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.trainer_utils import rotate_checkpoints
 
 from hf_linear_attn.training.atomic_files import write_atomically
+from hf_linear_attn.training.checkpoints import write_engine
 from hf_linear_attn.training.checksums import write_checksums
+from hf_linear_attn.training.engines import engine_of
 from hf_linear_attn.training.run_folder import DATA_FILE, STATE_FILE, RunFolder, write_run_file
 
 
 class RunFiles(TrainerCallback):
     """Marks the output folder as the run's when training begins, and seals its checkpoints.
+
+    A sealed checkpoint names its engine and has checksums of all files of all processes.
 
     Nothing is written before: until then an argument may prove wrong, and the folder is free.
 
@@ -28,6 +33,7 @@ class RunFiles(TrainerCallback):
         self.folder = folder
         self.arguments = arguments
         self.fingerprint = fingerprint
+        self._kept: int | None = None
 
     def write(self) -> None:
         """Write the run's arguments and the fingerprint of its data; what is equal stays."""
@@ -40,19 +46,35 @@ class RunFiles(TrainerCallback):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Write, and let the cadence asked for win over the one that a checkpoint holds."""
+        """Write, and let the cadence asked for win over the one that a checkpoint holds.
+
+        Trainer would remove older checkpoints before the new one is sealed: killed between the two,
+        the run would be left without a complete one. `on_save` removes them instead.
+        """
         state.compute_steps(args, state.max_steps)
+        self._kept, args.save_total_limit = args.save_total_limit, None
         if args.should_save:
             self.write()
 
     def on_save(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Write the checkpoint's checksums, when every process has written its part."""
+        """Write engine and checksums, when every process has written its part; remove the old."""
         if args.distributed_state is not None:
             args.distributed_state.wait_for_everyone()
         if args.should_save:
-            write_checksums(self.folder.path / f"checkpoint-{state.global_step}")
+            checkpoint = self.folder.path / f"checkpoint-{state.global_step}"
+            write_engine(checkpoint, engine_of(args))
+            write_checksums(checkpoint)
+            rotate_checkpoints(
+                str(self.folder.path), self._kept, state.best_model_checkpoint, use_mtime=True
+            )
+
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Give the argument back."""
+        args.save_total_limit = self._kept
 
 
 def check_same_data(folder: RunFolder, fingerprint: dict[str, str]) -> None:

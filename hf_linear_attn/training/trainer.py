@@ -8,7 +8,6 @@ from torch.utils.data import DataLoader
 from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
-    Trainer,
     TrainerCallback,
     TrainerState,
     TrainingArguments,
@@ -22,11 +21,12 @@ from hf_linear_attn.training.collators import (
     CausalLMCollator,
     MaskedLMCollator,
 )
+from hf_linear_attn.training.engine_trainer import EngineTrainer
 from hf_linear_attn.training.metrics import LanguageModelMetrics, row_statistics
 from hf_linear_attn.training.utilisation import build_utilisation
 
 
-class RecipeTrainer(Trainer):
+class RecipeTrainer(EngineTrainer):
     """Transformers' Trainer as the recipes use it.
 
     A run resumed on one process goes on bit for bit, evaluation leaves the random state alone, and
@@ -73,7 +73,7 @@ class RecipeTrainer(Trainer):
             state = TrainerState.load_from_json(f"{resume_from_checkpoint}/trainer_state.json")
             # Resumed at its last step, Trainer would take one step more than asked for.
             if state.global_step >= self._planned_steps():
-                return self._take_over(resume_from_checkpoint, state)
+                return self.take_over(resume_from_checkpoint, state)
         output = super().train(resume_from_checkpoint, *args, **kwargs)
         rate = self._tokens_of_all_processes() / max(self.throughput.seconds, 1e-9)
         output.metrics["train_tokens_per_second"] = round(rate, 1)
@@ -118,7 +118,7 @@ class RecipeTrainer(Trainer):
         tokens = self.real_tokens(inputs)
         self.throughput.add(tokens)
         if self.utilisation is not None:
-            self.utilisation.add(tokens, inputs.get("labels"))
+            self.utilisation.add(tokens, inputs.get("labels"), inputs.get("seq_idx"))
         return super().training_step(model, inputs, num_items_in_batch)
 
     def real_tokens(self, inputs: dict[str, Any]) -> torch.Tensor:
@@ -138,7 +138,10 @@ class RecipeTrainer(Trainer):
 
     @property
     def trained_model(self) -> PreTrainedModel:
-        """The model itself, without what an engine wraps around it."""
+        """The model itself, without what an engine wraps around it.
+
+        A sharded one is in parts until `take_whole_model`.
+        """
         return cast(PreTrainedModel, self.accelerator.unwrap_model(self.model))
 
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
@@ -154,15 +157,6 @@ class RecipeTrainer(Trainer):
     def _planned_steps(self) -> int:
         *_, steps = self.set_initial_training_values(self.args, self.get_train_dataloader())
         return int(steps or 0)
-
-    def _take_over(self, checkpoint: str, state: TrainerState) -> TrainOutput:
-        """Weights and history of a checkpoint whose training is complete."""
-        self._load_from_checkpoint(checkpoint)
-        self.state = state
-        state.init_training_references(self, state.max_steps, state.num_train_epochs, None)
-        last = [entry["loss"] for entry in state.log_history if "loss" in entry][-1:]
-        loss = last[0] if last else float("nan")
-        return TrainOutput(state.global_step, loss, {"train_loss": loss})
 
 
 class LanguageModelTrainer(RecipeTrainer):

@@ -61,15 +61,25 @@ class Utilisation:
         self._flops: torch.Tensor | None = None
         self._logged = (0.0, 0.0)
 
-    def add(self, real_tokens: torch.Tensor, labels: Any = None) -> None:
+    def add(
+        self,
+        real_tokens: torch.Tensor,
+        labels: torch.Tensor | None = None,
+        seq_idx: torch.Tensor | None = None,
+    ) -> None:
         """Count one batch.
 
         Args:
-            real_tokens: (rows, …), whose sum over a row is its number of real tokens.
+            real_tokens: (rows, …), whose sum over a row is its number of real tokens; with
+                `seq_idx` (rows, seq), 1 = real.
             labels: of a language model, −100 where nothing is predicted.
+            seq_idx: int (rows, seq), the document of each token where documents see no other.
         """
-        lengths = real_tokens.reshape(len(real_tokens), -1).sum(1)
-        predicted = (labels != -100).sum() if isinstance(labels, torch.Tensor) else None
+        if seq_idx is None:
+            lengths = real_tokens.reshape(len(real_tokens), -1).sum(1)
+        else:
+            lengths = document_lengths(real_tokens, seq_idx)
+        predicted = (labels != -100).sum() if labels is not None else None
         work = training_flops(self.model, lengths, predicted)
         self._flops = work if self._flops is None else self._flops + work
 
@@ -87,6 +97,19 @@ class Utilisation:
         before, start = self._logged
         self._logged = (flops, seconds)
         return self.share(flops - before, seconds - start)
+
+
+def document_lengths(real_tokens: torch.Tensor, seq_idx: torch.Tensor) -> torch.Tensor:
+    """Real tokens of each document, (rows · seq,), 0 behind the last document of a row.
+
+    Args:
+        real_tokens: (rows, seq), 1 = real.
+        seq_idx: int (rows, seq); a new document begins where it changes.
+    """
+    begins = (seq_idx[:, 1:] != seq_idx[:, :-1]).long()
+    document = torch.nn.functional.pad(begins, (1, 0)).cumsum(1)
+    # As many places as there could be documents: nothing has to be looked at on the device.
+    return torch.zeros_like(document).scatter_add_(1, document, real_tokens.long()).flatten()
 
 
 def build_utilisation(

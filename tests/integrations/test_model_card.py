@@ -182,6 +182,12 @@ def test_the_card_loads_the_model_in_two_ways_that_are_python(text):
     assert calls == {"task": "fill-mask", "model": FACTS.path, "sentence": EXAMPLE}
 
 
+def test_the_pipeline_is_called_with_its_options(tmp_path):
+    loading = dataclasses.replace(FACTS.loading, options={"max_new_tokens": 8, "mode": "x"})
+    text = write(tmp_path, dataclasses.replace(FACTS, loading=loading))
+    assert ", max_new_tokens=8, mode='x')\n```" in text
+
+
 def test_a_task_without_pipeline_has_the_class_alone(tmp_path):
     text = write(tmp_path, without_pipeline())
     (code,) = code_blocks(text)

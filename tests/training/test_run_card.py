@@ -23,6 +23,7 @@ from hf_linear_attn.training.run_card import run_card
 from hf_linear_attn.training.tokenizer import load_or_train_tokenizer
 from tests.conftest import TINY
 
+CAUSAL = {"eval_loss": 2.08, "eval_perplexity": 8.0, "eval_accuracy": 0.3}
 AFTER = {"eval_loss": 2.5, "eval_perplexity": 12.18, "eval_masked_accuracy": 0.25}
 
 
@@ -93,6 +94,32 @@ def test_the_code_on_the_card_loads_and_runs_the_model(tmp_path, monkeypatch, to
     assert len(names["guesses"]) == 5
 
 
+@pytest.mark.parametrize("prompt", ["one", "one two three four five"], ids=["short", "long"])
+def test_the_code_on_a_causal_card_asks_for_no_more_than_fits(
+    tmp_path, monkeypatch, tokenizer, prompt
+):
+    """The pipeline's own default is longer than a small model's longest input."""
+    monkeypatch.chdir(tmp_path)
+    fields = {**TINY, "vocab_size": 261, "max_position_embeddings": 26}
+    model = hla.CosformerForCausalLM(hla.CosformerConfig(**fields))
+    args = CausalLMArguments(
+        ModelArguments(),
+        DataArguments(block_size=16),
+        CausalLMTaskArguments(),
+        training_arguments("run"),
+    )
+    results = RunResults(None, CAUSAL, Unigram(3.0, 0.1, 5), "cosformer", 9, 3, None, CAUSAL_LM)
+    facts = causal_lm_facts(model, args, results, "train: 5", prompt)
+    model.save_pretrained("run")
+    tokenizer.save_pretrained("run")
+    text = write_model_card(tmp_path, facts).read_text(encoding="utf-8")
+    names = {}
+    for code in re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL):
+        exec(code.replace("run(", "written = run("), names)
+    assert type(names["model"]) is type(model)
+    assert names["written"][0]["generated_text"].startswith(prompt)
+
+
 def test_a_model_on_the_hub_is_loaded_from_there(tmp_path):
     _, facts = masked_lm_facts(tmp_path / "run", push_to_hub=True, hub_model_id="me/tiny")
     assert facts.path == "me/tiny"
@@ -108,9 +135,8 @@ def test_a_data_set_of_the_hub_stands_in_the_header_and_a_folder_does_not(tmp_pa
             CausalLMTaskArguments(),
             training_arguments(tmp_path),
         )
-        after = {"eval_loss": 2.08, "eval_perplexity": 8.0, "eval_accuracy": 0.3}
         unigram = Unigram(3.0, 0.1, 5)
-        results = RunResults(None, after, unigram, "cosformer", 9, 3, None, CAUSAL_LM)
+        results = RunResults(None, CAUSAL, unigram, "cosformer", 9, 3, None, CAUSAL_LM)
         model = hla.CosformerForCausalLM(hla.CosformerConfig(**TINY))
         facts = causal_lm_facts(model, args, results, "train: 1", "one")
         return ModelCard(write_model_card(tmp_path, facts).read_text(encoding="utf-8")).data

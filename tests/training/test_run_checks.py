@@ -82,6 +82,21 @@ def test_a_field_out_of_range_is_named(tmp_path, fields, accepted):
         check(tmp_path, **fields)
 
 
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (None, "push_to_hub needs hub_model_id as user/name"),
+        ("model", "push_to_hub needs hub_model_id as user/name"),
+        ("me/my model", "hub_model_id: got 'me/my model', which the Hub refuses"),
+    ],
+)
+def test_a_model_that_is_shared_has_its_whole_name(tmp_path, name, message):
+    with pytest.raises(ValueError, match=message):
+        check(tmp_path, push_to_hub=True, hub_model_id=name)
+    check(tmp_path, push_to_hub=True, hub_model_id="me/model")
+    check(tmp_path, hub_model_id=name)
+
+
 def test_a_reporter_that_is_not_installed_or_unknown_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(run_checks, "find_spec", lambda name: None)
     with pytest.raises(ValueError, match="report_to wandb needs the package wandb"):

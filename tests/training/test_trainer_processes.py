@@ -22,8 +22,10 @@ trainer = make_trainer(
     sys.argv[2], tokenizer, rows(16), max_steps=4, per_device_train_batch_size=batch,
     per_device_eval_batch_size=2, eval_on_start=True, ddp_find_unused_parameters=False,
 )
+trainer.use_peak(1e-3)
 trainer.train()
 trainer.evaluate()
+flops = trainer._over_processes(trainer.utilisation.flops)
 if trainer.is_world_process_zero():
     print(json.dumps([
         trainer.args.world_size,
@@ -31,6 +33,7 @@ if trainer.is_world_process_zero():
         [e["eval_loss"] for e in trainer.state.log_history if "eval_loss" in e],
         [e["eval_masked_accuracy"] for e in trainer.state.log_history if "eval_loss" in e],
         int(trainer._tokens_of_all_processes()),
+        flops,
     ]))
 else:
     trainer._tokens_of_all_processes()
@@ -74,3 +77,4 @@ def test_two_processes_train_and_evaluate_as_one(tmp_path):
     for a, b in zip(one[1:4], two[1:4], strict=True):
         assert b == pytest.approx(a, rel=1e-5)
     assert one[4] == two[4]
+    assert one[5] == pytest.approx(two[5], rel=1e-12)

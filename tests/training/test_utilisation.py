@@ -6,12 +6,19 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+import hf_linear_attn as hla
 from hf_linear_attn.attention import ATTENTION, KernelizedAttention
 from hf_linear_attn.training import callbacks, utilisation
 from hf_linear_attn.training.arguments import ModelArguments
 from hf_linear_attn.training.flops import training_flops
 from hf_linear_attn.training.tokenizer import load_or_train_tokenizer
-from hf_linear_attn.training.utilisation import Utilisation, build_utilisation, device_peak
+from hf_linear_attn.training.utilisation import (
+    Utilisation,
+    build_utilisation,
+    device_peak,
+    document_lengths,
+)
+from tests.conftest import TINY
 from tests.training.tiny_run import make_trainer
 
 
@@ -60,8 +67,9 @@ def test_the_logged_share_is_work_over_time_over_peak(tmp_path, tokenizer, clock
     work, batches = [], []
     count = Utilisation.add
 
-    def add(self, tokens, labels):
+    def add(self, tokens, labels, seq_idx):
         batches.append(int((labels != -100).sum()))
+        assert seq_idx is None
         count(self, tokens, labels)
         work.append(float(training_flops(trainer.model, tokens.sum(1), (labels != -100).sum())))
 
@@ -76,6 +84,26 @@ def test_the_logged_share_is_work_over_time_over_peak(tmp_path, tokenizer, clock
     assert logged == pytest.approx(expected, rel=1e-3)
     total = sum(work) / trainer.throughput.seconds / 1e9
     assert output.metrics["train_mfu"] == pytest.approx(total, rel=1e-3)
+
+
+def test_packed_documents_are_counted_each_for_itself():
+    model = hla.SoftmaxForCausalLM(hla.SoftmaxConfig(**TINY))
+    counter = Utilisation(model, 1.0, 1)
+    seq_idx = torch.tensor([[4, 4, 4, 2, 2, 7, 7, 7], [0, 0, 0, 0, 0, 0, 0, 0]])
+    real = torch.tensor([[1, 1, 1, 1, 1, 1, 0, 0], [1, 1, 1, 1, 1, 1, 1, 1]])
+    assert document_lengths(real, seq_idx).tolist() == [3, 2, 1] + [0] * 5 + [8] + [0] * 7
+    counter.add(real, real, seq_idx)
+    apart = training_flops(model, torch.tensor([3, 2, 1, 8]))
+    assert float(counter.flops) == float(apart) < float(training_flops(model, real.sum(1)))
+
+
+@pytest.mark.parametrize("name", ["LinearTransformer", "TransNormer", "Cosformer", "Nystrom"])
+def test_documents_that_are_not_there_have_no_work(name):
+    model = getattr(hla, f"{name}Model")(getattr(hla, f"{name}Config")(**TINY))
+    nothing = training_flops(model, torch.zeros(5))
+    assert float(nothing) == 0
+    some = training_flops(model, torch.tensor([9, 0, 0]))
+    assert float(some) == float(training_flops(model, torch.tensor([9])))
 
 
 def test_without_a_peak_there_is_no_number(tmp_path, tokenizer):

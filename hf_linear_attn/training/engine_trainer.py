@@ -1,0 +1,125 @@
+"""What a Trainer needs so that every engine saves a whole model and ends like a single process."""
+
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from transformers import PreTrainedModel, Trainer, TrainerState
+from transformers.integrations.deepspeed import unset_hf_deepspeed_config
+from transformers.trainer_utils import TrainOutput
+
+from hf_linear_attn.training.engines import engine_of
+from hf_linear_attn.training.running_loss import RunningLoss
+
+
+class EngineTrainer(Trainer):
+    """Transformers' Trainer, made safe for DDP, ZeRO and FSDP2.
+
+    `save_model` writes a complete `model.safetensors` under each of them, into checkpoints too, and
+    a run that goes on from a checkpoint logs what it would have logged without the break.
+
+    Args:
+        args: as `Trainer`.
+        kwargs: as `Trainer`.
+
+    Raises:
+        ValueError: the engine that was asked for is not the one that runs.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._whole_was_taken = False
+        self._running_loss = RunningLoss(self)
+        # First of all: another callback may seal the checkpoint into which it writes.
+        self.callback_handler.callbacks.insert(0, self._running_loss)
+        asked = engine_of(self.args)
+        if asked.is_sharded != self.is_sharded:
+            raise ValueError(
+                f"{asked.name} was asked for and does not run; accelerate would train by "
+                f"{self.accelerator.distributed_type.value} instead"
+            )
+
+    def train(
+        self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any
+    ) -> TrainOutput:
+        """Trainer's training, whose logs of a resumed run are those of an uninterrupted one."""
+        resumed = resume_from_checkpoint if isinstance(resume_from_checkpoint, str) else None
+        self._running_loss.resumed_from = None if resumed is None else Path(resumed)
+        return super().train(resume_from_checkpoint, *args, **kwargs)
+
+    @property
+    def is_sharded(self) -> bool:
+        """Whether DeepSpeed or FSDP keeps a part of the training's state on each process."""
+        return bool(self.is_deepspeed_enabled or self.is_fsdp_enabled)
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        """Save model, config and tokenizer; the weights are whole. All processes call this.
+
+        With FSDP's sharded state dicts Trainer's method writes nothing, and does not say so.
+        """
+        if self._whole_was_taken:
+            return  # it is the saved one; an upload asks for it once more
+        if not self.is_fsdp_enabled:
+            super().save_model(output_dir, _internal_call)
+            return
+        weights = self.accelerator.get_state_dict(self.model)
+        self._save(output_dir, state_dict=cast(dict[str, Any], weights))
+        if self.args.push_to_hub and not _internal_call:
+            self.push_to_hub(commit_message="Model save", revision=self.args.hub_revision)
+
+    def _save(
+        self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None
+    ) -> None:
+        """Trainer's; tied weights, of which the engines gather a copy a name, are written once."""
+        if state_dict is not None:
+            tied = getattr(self.model, "all_tied_weights_keys", {})
+            state_dict = {name: w for name, w in state_dict.items() if name not in tied}
+        super()._save(output_dir, state_dict)
+
+    def take_whole_model(self) -> None:
+        """After the last save: `model` becomes the saved one, whole on this process.
+
+        A sharded model answers only when all processes ask; what is done on the main process alone
+        needs this one. Nothing changes where the model is whole already. No training or evaluation
+        by this trainer can follow.
+        """
+        if not self.is_sharded:
+            return
+        unset_hf_deepspeed_config()  # or ZeRO-3 would share this one out too
+        model_class = _class_of(self.model)
+        folder = str(self.args.output_dir)
+        model: Any = model_class.from_pretrained(folder, dtype=torch.float32)
+        self.model = model.to(self.args.device).eval()
+        self._whole_was_taken = True
+
+    def end(self) -> None:
+        """Trainer's end; the next run in this process finds no engine of this one."""
+        super().end()
+        unset_hf_deepspeed_config()
+
+    def take_over(self, checkpoint: str, state: TrainerState) -> TrainOutput:
+        """Weights and history of a checkpoint whose training is complete.
+
+        Args:
+            checkpoint: a folder.
+            state: the one in it.
+        """
+        self.state = state
+        state.init_training_references(self, state.max_steps, state.num_train_epochs, None)
+        if self.is_sharded:
+            # The engine has to be there for the evaluation, and only it can read its checkpoint.
+            self._prepare_for_training(state.max_steps, self.get_train_dataloader(), checkpoint)
+        else:
+            self._load_from_checkpoint(checkpoint)
+        if self.args.load_best_model_at_end and state.best_model_checkpoint is not None:
+            self._load_best_model()
+        last = [entry["loss"] for entry in state.log_history if "loss" in entry][-1:]
+        loss = last[0] if last else float("nan")
+        return TrainOutput(state.global_step, loss, {"train_loss": loss})
+
+
+def _class_of(model: torch.nn.Module) -> type[PreTrainedModel]:
+    """The model's own class; FSDP2 puts one of its own over it."""
+    found = next(c for c in type(model).__mro__ if c.__module__.startswith("hf_linear_attn.models"))
+    assert issubclass(found, PreTrainedModel)
+    return found

@@ -1,0 +1,233 @@
+r"""Run a grid of recipe runs over seeds, to one table and one plot.
+
+    python scripts/ablate.py --recipe mlm --seeds 1,2,3 \
+        --config recipes/configs/ablations/activation-x-reweighting.yaml
+
+Every cell and seed is a run of the recipe in a folder of its own. The same command again reads what
+is finished, goes on with what is not, and tries again what failed. Further arguments are the
+recipe's and hold for every run: `--max_steps 100`.
+"""
+
+import argparse
+import json
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import yaml
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from hf_linear_attn.training.ablation_grid import (
+    Cell,
+    Grid,
+    cells_of,
+    read_grid,
+    run_settings,
+    slug,
+)
+from hf_linear_attn.training.ablation_report import CellResult, rich_table, write_report
+from hf_linear_attn.training.atomic_files import write_atomically
+from hf_linear_attn.training.casting import did_you_mean
+from hf_linear_attn.training.program import run_program
+from hf_linear_attn.training.yaml_files import parse_yaml
+
+RECIPES = Path(os.path.relpath(__file__)).parents[1] / "recipes"
+RESULTS_FILE = "all_results.json"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be run.
+
+    Attributes:
+        recipe: the program.
+        grid: the cells.
+        seeds: each cell is run with each of them.
+        extra: recipe arguments of every run.
+        folder: where everything is written.
+        launch: the words before the recipe.
+    """
+
+    recipe: Path
+    grid: Grid
+    seeds: list[int]
+    extra: dict[str, Any]
+    folder: Path
+    launch: list[str]
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse, whose complaints are a ValueError."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise what argparse has to say."""
+        raise ValueError(message)
+
+
+def main(argv: list[str]) -> None:
+    """Run what is not finished; print the table, write it with the plot."""
+    plan = read_plan(argv)
+    console = Console()
+    cells = cells_of(plan.grid)
+    # All settings first: a mistake in the last cell shows before the first run.
+    settings = [run_settings(plan.grid, cell, plan.extra) for cell in cells]
+    figures: list[dict[int, float]] = [{} for _ in cells]
+    failures: list[dict[int, str]] = [{} for _ in cells]
+    with _progress(console) as progress:
+        task = progress.add_task("", total=len(cells) * len(plan.seeds))
+        # Seed by seed: a first look at all cells comes early.
+        for seed in plan.seeds:
+            for i, cell in enumerate(cells):
+                progress.update(task, description=f"{describe(plan.grid, cell)}, seed {seed}")
+                outcome = run_cell(plan, cell, settings[i], seed)
+                if isinstance(outcome, str):
+                    failures[i][seed] = outcome
+                else:
+                    figures[i][seed] = outcome
+                progress.advance(task)
+    results = [CellResult(*r) for r in zip(cells, figures, failures, strict=True)]
+    write_report(plan.grid, results, plan.folder)
+    _show(console, plan, results)
+
+
+def read_plan(argv: list[str]) -> Plan:
+    """The command line; what this program does not know is the recipe's."""
+    # A recipe's --seed would be taken for an abbreviation of --seeds.
+    parser = Parser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--recipe", default="mlm", help="a program in recipes/ (default: mlm)")
+    parser.add_argument("--config", required=True, help="the grid, a file of configs/ablations")
+    parser.add_argument("--seeds", default="1", help="such as 1,2,3 (default: 1)")
+    parser.add_argument("--output_dir", help="default: runs/ablations/<name of the grid's file>")
+    parser.add_argument("--accelerate_config", help="launch each run by accelerate with this file")
+    args, rest = parser.parse_known_args(argv)
+    grid = read_grid(Path(args.config))
+    folder = Path(args.output_dir or Path("runs") / "ablations" / Path(args.config).stem)
+    launch = [sys.executable]
+    if args.accelerate_config:
+        if not Path(args.accelerate_config).is_file():
+            raise ValueError(f"accelerate_config {args.accelerate_config!r} does not exist")
+        command = ["-m", "accelerate.commands.launch", "--config_file", args.accelerate_config]
+        launch += command
+    return Plan(_recipe(args.recipe), grid, _seeds(args.seeds), _extra(rest), folder, launch)
+
+
+def run_cell(plan: Plan, cell: Cell, settings: Mapping[str, Any], seed: int) -> float | str:
+    """The figure of a run, which is carried out unless it is finished; else why it failed."""
+    folder = plan.folder / slug(cell) / f"seed-{seed}"
+    wanted = {**settings, "seed": seed, "output_dir": str(folder)}
+    text = yaml.safe_dump(wanted, sort_keys=False, allow_unicode=True)
+    # Beside the run's folder, which is the run's alone: with which settings it was finished.
+    finished = folder.with_suffix(".finished.yaml")
+    if not (finished.is_file() and finished.read_text(encoding="utf-8") == text):
+        settings_file, log = folder.with_suffix(".yaml"), folder.with_suffix(".log")
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(settings_file, text)
+        command = [*plan.launch, str(plan.recipe), "--config", str(settings_file)]
+        with open(log, "w", encoding="utf-8") as opened:
+            code = subprocess.run(command, stdout=opened, stderr=subprocess.STDOUT).returncode
+        if code:
+            return f"exit code {code}: {_last_line(log)}"
+        write_atomically(finished, text)
+    return _figure(plan.grid.metric.key, folder / RESULTS_FILE)
+
+
+def describe(grid: Grid, cell: Cell) -> str:
+    """A cell in words."""
+    pairs = zip(grid.axes, cell, strict=True)
+    return ", ".join(f"{axis.name} {value.name}" for axis, value in pairs)
+
+
+def _figure(key: str, file: Path) -> float | str:
+    try:
+        results = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        return f"{file} cannot be read: {error}"
+    value = results.get(key)
+    if not isinstance(value, int | float):
+        return f"{file} has no number {key!r}{did_you_mean(key, results)}"
+    return float(value) if math.isfinite(value) else f"{key} is {value}"
+
+
+def _last_line(log: Path) -> str:
+    lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
+    said = [line.strip() for line in lines if line.strip()]
+    errors = [line for line in said if line.startswith("error: ")]
+    return (errors or said or ["nothing was printed"])[-1]
+
+
+def _recipe(name: str) -> Path:
+    known = sorted(path.stem for path in RECIPES.glob("*.py"))
+    if name not in known:
+        hint = did_you_mean(name, known)
+        raise ValueError(f"recipe: got {name!r}, expected one of {', '.join(known)}{hint}")
+    return RECIPES / f"{name}.py"
+
+
+def _seeds(text: str) -> list[int]:
+    words = text.split(",")
+    if not all(word.strip().isdecimal() for word in words):
+        raise ValueError(f"seeds: got {text!r}, expected numbers with commas between, as 1,2,3")
+    seeds = [int(word) for word in words]
+    if len(set(seeds)) < len(seeds):
+        raise ValueError(f"seeds: got {text!r}, in which a seed is given twice")
+    return seeds
+
+
+def _extra(words: Sequence[str]) -> dict[str, Any]:
+    """`--name value` pairs as YAML values; several values are a list, none is true."""
+    given: dict[str, list[str]] = {}
+    name = None
+    for word in words:
+        if word.startswith("--"):
+            name, equals, value = word[2:].partition("=")
+            name = name.replace("-", "_")
+            if name in ("seed", "output_dir") or name in given:
+                hint = "; use --seeds" if name == "seed" else ""
+                raise ValueError(f"--{name} is given twice or set by the grid{hint}")
+            given[name] = [value] if equals else []
+        elif name is None:
+            raise ValueError(f"unexpected argument {word!r}; values follow a --field")
+        else:
+            given[name].append(word)
+    values = {n: [parse_yaml(v, f"--{n}") for v in each] for n, each in given.items()}
+    # Overrides are text, whatever YAML would make of them.
+    values |= {n: each for n, each in given.items() if n == "config_overrides"}
+    return {
+        n: True if not each else each[0] if len(each) == 1 else each for n, each in values.items()
+    }
+
+
+def _progress(console: Console) -> Progress:
+    columns = (
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}"),
+    )
+    return Progress(*columns, console=console)
+
+
+def _show(console: Console, plan: Plan, results: Sequence[CellResult]) -> None:
+    console.print(rich_table(plan.grid, results))
+    console.print(f"Written to {plan.folder}: table.csv, table.md, plot.png", soft_wrap=True)
+    failed = [(r.cell, seed, why) for r in results for seed, why in r.failures.items()]
+    for cell, seed, why in failed:
+        where = plan.folder / slug(cell) / f"seed-{seed}.log"
+        words = f"{describe(plan.grid, cell)}, seed {seed} failed: {why} ({where})"
+        console.print(words, soft_wrap=True, markup=False, style="red")
+    if failed:
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    run_program(main)

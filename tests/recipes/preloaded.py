@@ -1,0 +1,31 @@
+"""What the fork server imports, so that its processes need not."""
+
+import os
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+import accelerate.utils.fsdp_utils
+import datasets
+import deepspeed
+import matplotlib.figure
+import torch
+import torch.distributed.fsdp
+import transformers.pipelines
+
+import hf_linear_attn
+from tests.recipes.mlm_recipe import MLM
+
+datasets.disable_progress_bars()
+torch.set_num_threads(1)
+
+__all__ = [
+    "MLM",
+    "accelerate",
+    "datasets",
+    "deepspeed",
+    "hf_linear_attn",
+    "matplotlib",
+    "torch",
+    "transformers",
+]

@@ -1,0 +1,129 @@
+"""Stopped runs log, save and end as uninterrupted ones: at any step, and by SIGTERM."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import TrainerCallback
+
+from hf_linear_attn.training.preemption import EXIT_CODE, StopOnSigterm
+from hf_linear_attn.training.run_files import RunFiles
+from hf_linear_attn.training.run_folder import RunFolder
+from hf_linear_attn.training.tokenizer import load_or_train_tokenizer
+from tests.training.tiny_run import make_trainer, rows
+
+CADENCE = {"save_strategy": "steps", "save_steps": 4, "logging_steps": 3, "dropout": 0.1}
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return load_or_train_tokenizer(None, ["some text"], 261, 64)
+
+
+def losses(trainer):
+    return [(e["step"], e["loss"]) for e in trainer.state.log_history if "loss" in e]
+
+
+def weights(trainer):
+    return [p.detach().clone() for p in trainer.model.parameters()]
+
+
+@pytest.mark.parametrize("accumulation", [1, 2])
+def test_b36_a_resume_between_two_logs_logs_the_same(tmp_path, tokenizer, accumulation):
+    args = {**CADENCE, "max_steps": 8, "gradient_accumulation_steps": accumulation}
+    whole = make_trainer(tmp_path, tokenizer, rows(24), **args)
+    whole.train()
+    again = make_trainer(tmp_path, tokenizer, rows(24), **args)
+    again.train(str(tmp_path / "checkpoint-4"))
+    assert [step for step, _ in losses(whole)] == [3, 6]
+    assert losses(again) == losses(whole)
+    assert all(map(torch.equal, weights(again), weights(whole)))
+
+
+class TellsToStop(TrainerCallback):
+    """Sends SIGTERM in the given step, twice, as launcher and scheduler do."""
+
+    def __init__(self, step):
+        self.step = step
+
+    def on_step_begin(self, args, state, control, **kwargs):
+        if state.global_step + 1 == self.step:
+            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+def stoppable(folder, tokenizer, step=None, **args):
+    trainer = make_trainer(folder, tokenizer, rows(24), **{**CADENCE, "max_steps": 8, **args})
+    trainer.add_callback(RunFiles(RunFolder(folder), {}, {}))
+    trainer.add_callback(StopOnSigterm())
+    if step is not None:
+        trainer.add_callback(TellsToStop(step))
+    return trainer
+
+
+@pytest.mark.parametrize("strategy", ["steps", "epoch", "no"])
+def test_sigterm_saves_a_complete_checkpoint_and_leaves(tmp_path, tokenizer, capsys, strategy):
+    cadence = {"save_strategy": strategy, "eval_strategy": "epoch"}
+    whole = stoppable(tmp_path / "whole", tokenizer, **cadence)
+    whole.train()
+    before = signal.getsignal(signal.SIGTERM)
+    trainer = stoppable(tmp_path / "stopped", tokenizer, step=5, **cadence)
+    with pytest.raises(SystemExit) as stop:
+        trainer.train()
+    assert stop.value.code == EXIT_CODE == 143
+    assert "stopped by SIGTERM after step 5" in capsys.readouterr().err
+    assert signal.getsignal(signal.SIGTERM) == before
+    assert (tmp_path / "stopped" / "checkpoint-5" / "checksums.json").is_file()
+    again = stoppable(tmp_path / "stopped", tokenizer, **cadence)
+    again.train(str(tmp_path / "stopped" / "checkpoint-5"))
+    assert losses(again) == losses(whole)
+    kept = [e["step"] for e in again.state.log_history if "eval_loss" in e]
+    assert kept == [e["step"] for e in whole.state.log_history if "eval_loss" in e]
+    assert all(map(torch.equal, weights(again), weights(whole)))
+
+
+def test_sigterm_in_the_last_step_lets_the_training_end(tmp_path, tokenizer):
+    trainer = stoppable(tmp_path, tokenizer, step=8)
+    trainer.train()
+    assert trainer.state.global_step == 8
+
+
+def test_where_no_checkpoint_could_go_on_sigterm_is_left_alone(tmp_path, tokenizer, monkeypatch):
+    asked = []
+    monkeypatch.setattr(signal, "signal", lambda *args: asked.append(args))
+    stoppable(tmp_path, tokenizer, save_only_model=True).train()
+    assert asked == []
+
+
+def test_an_older_checkpoint_goes_only_when_the_newer_one_is_sealed(tmp_path, tokenizer):
+    seen = {}
+
+    class Looks(TrainerCallback):
+        def on_save(self, args, state, control, **kwargs):
+            seen[state.global_step] = sorted(path.name for path in Path(tmp_path).glob("check*"))
+
+    trainer = make_trainer(tmp_path, tokenizer, rows(24), **{
+        **CADENCE, "max_steps": 8, "save_total_limit": 1,
+    })  # fmt: skip
+    trainer.add_callback(Looks())
+    trainer.add_callback(RunFiles(RunFolder(tmp_path), {}, {}))
+    trainer.train()
+    assert seen == {4: ["checkpoint-4"], 8: ["checkpoint-4", "checkpoint-8"]}
+    assert [path.name for path in tmp_path.glob("check*")] == ["checkpoint-8"]
+    assert trainer.args.save_total_limit == 1
+
+
+def test_the_best_weights_are_taken_over_after_the_last_save(tmp_path, tokenizer):
+    args = {
+        **CADENCE, "max_steps": 8, "eval_strategy": "steps", "eval_steps": 4,
+        # By a measure by which an earlier step is the best.
+        "load_best_model_at_end": True, "greater_is_better": True,
+    }  # fmt: skip
+    whole = make_trainer(tmp_path / "run", tokenizer, rows(24), **args)
+    whole.train()
+    assert whole.state.best_global_step == 4
+    again = make_trainer(tmp_path / "run", tokenizer, rows(24), **args)
+    again.train(str(tmp_path / "run" / "checkpoint-8"))
+    assert all(map(torch.equal, weights(again), weights(whole)))
