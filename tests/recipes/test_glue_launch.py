@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests import processes
 from tests.recipes.glue_recipe import RECIPE, ROOT, SETTINGS
+from tests.recipes.long_run import train
 from tests.training.glue.official import glue_folder
 
 ACCELERATE = str(Path(sys.executable).with_name("accelerate"))
@@ -49,50 +51,58 @@ def test_a_mistake_is_one_line_and_exit_code_two():
     assert "did you mean 'sst2'" in done.stderr
 
 
-def launch(processes: int, *arguments: str) -> str:
-    """Start every rank by itself, which is quicker than a launcher."""
-    running = []
-    for rank in range(processes):
-        own = environment(ACCELERATE_USE_CPU="true")
-        if processes > 1:
-            own |= {
-                "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29747", "GLOO_SOCKET_IFNAME": "lo",
-                "WORLD_SIZE": str(processes), "LOCAL_WORLD_SIZE": str(processes),
-                "RANK": str(rank), "LOCAL_RANK": str(rank),
-            }  # fmt: skip
-        command = [sys.executable, str(RECIPE), "--config", "config.yaml", *arguments]
-        running.append(subprocess.Popen(command, env=own, stdout=subprocess.PIPE, text=True))
-    outputs = [process.communicate(timeout=300)[0] for process in running]
-    assert [process.returncode for process in running] == [0] * processes
-    return outputs[0]
+@pytest.fixture
+def config():
+    """Seven evaluation rows: the last batch of one process is filled up with rows that must not
+    count."""
+    glue_folder(Path("glue"), dev=7, test=5)
+    fields = SETTINGS["model"] | {"hidden_dropout_prob": 0.0}
+    settings = SETTINGS | {"data_dir": str(Path("glue").absolute()), "model": fields}
+    file = Path("config.yaml").absolute()
+    file.write_text(yaml.safe_dump(settings))
+    return ["--config", str(file), "--do_predict"]
+
+
+def start(argv: list[str], name: str, count: int, engine: str | None = None) -> Path:
+    """Run the recipe in processes of their own; the folder they worked in."""
+    folder = Path(name).absolute()
+    batch = ["--per_device_train_batch_size", str(4 // count)]
+    processes.run(train, "glue", [*argv, *batch], folder=folder, processes=count, engine=engine)
+    return folder
+
+
+def losses(folder: Path) -> list[float]:
+    state = json.loads((folder / "trainer_state.json").read_text())
+    return [entry["loss"] for entry in state["log_history"] if "loss" in entry]
 
 
 @pytest.mark.slow
-def test_two_processes_measure_and_predict_as_one():
-    # Seven evaluation rows: the last batch of one process is filled up with rows that must not
-    # count.
-    glue_folder(Path("glue"), dev=7, test=5)
-    fields = SETTINGS["model"] | {"hidden_dropout_prob": 0.0}
-    Path("config.yaml").write_text(yaml.safe_dump(SETTINGS | {"data_dir": "glue", "model": fields}))
-    suite = ["--task", "rte,stsb,mnli", "--seeds", "3", "--do_predict"]
-    launch(1, *suite, "--output_dir", "one", "--per_device_train_batch_size", "4")
-    launch(2, *suite, "--output_dir", "two", "--per_device_train_batch_size", "2")
-    assert "| processes | 2 |" in Path("two/rte/seed-3/README.md").read_text()
-    for task in ("rte", "stsb", "mnli"):
-        one, two = (Path(name, task, "seed-3") for name in ("one", "two"))
-        histories = [
-            json.loads((folder / "trainer_state.json").read_text())["log_history"]
-            for folder in (one, two)
-        ]
-        losses = [[e["loss"] for e in entries if "loss" in e] for entries in histories]
-        assert len(losses[0]) == 4
-        assert losses[1] == pytest.approx(losses[0], rel=1e-4)
-        results = [json.loads((f / "all_results.json").read_text()) for f in (one, two)]
-        measured = [n for n in results[0] if n.startswith("eval_") and "second" not in n]
-        for name in (n for n in measured if "runtime" not in n):
-            assert results[1][name] == pytest.approx(results[0][name], rel=1e-4, abs=1e-6), name
-        for file in (one / "predictions").iterdir():
-            rows = [(f / "predictions" / file.name).read_text().split() for f in (one, two)]
-            assert len(rows[0]) == 2 + 2 * 5
-            if task != "stsb":
-                assert rows[0] == rows[1]
+def test_a_suite_on_two_processes_measures_and_predicts_as_on_one(config):
+    suite = [*config, "--task", "rte,stsb", "--seeds", "3", "--output_dir", "run"]
+    one, two = start(suite, "one", 1), start(suite, "two", 2, "ddp-cpu")
+    for task in ("rte", "stsb"):
+        compare(*(folder / "run" / task / "seed-3" for folder in (one, two)), task != "stsb")
+    assert "| processes | 2 |" in (two / "run/rte/seed-3/README.md").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["zero3", "fsdp2"])
+def test_an_engine_that_shares_the_weights_measures_and_predicts_as_one_process(config, engine):
+    one = start([*config, "--task", "mnli", "--output_dir", "run"], "one", 1)
+    two = start([*config, "--task", "mnli", "--output_dir", "run"], "two", 2, engine)
+    compare(one / "run", two / "run", True)
+
+
+def compare(one: Path, two: Path, has_classes: bool) -> None:
+    """Losses, metrics and predictions of two runs are the same."""
+    assert len(losses(one)) == 4
+    assert losses(two) == pytest.approx(losses(one), abs=1e-4)
+    results = [json.loads((folder / "all_results.json").read_text()) for folder in (one, two)]
+    clock = ("second", "runtime")
+    for name, value in results[0].items():
+        if name.startswith("eval_") and not any(word in name for word in clock):
+            assert results[1][name] == pytest.approx(value, abs=1e-4), name
+    for file in (one / "predictions").iterdir():
+        rows = [(f / "predictions" / file.name).read_text().split() for f in (one, two)]
+        assert len(rows[0]) == 2 + 2 * 5
+        assert rows[0] == rows[1] or not has_classes

@@ -22,7 +22,9 @@ BASES = [*ROBERTAS, "transnormer", "nystrom"]
 
 
 def test_all_configs_are_there():
-    assert {file.name for file in FILES} == {"tiny-cpu.yaml", *(f"{b}-base.yaml" for b in BASES)}
+    assert {file.name for file in FILES} == {
+        "tiny-cpu.yaml", "small-cpu.yaml", *(f"{b}-base.yaml" for b in BASES),
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)

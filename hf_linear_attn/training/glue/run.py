@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from accelerate.utils import parse_flag_from_env
 from rich.console import Console
 from transformers import (
     AutoModel,
@@ -216,10 +217,11 @@ class GlueRun(Run):
             raise ValueError("new_head: a new model has no other head; give --model_name_or_path")
         elif model.tokenizer_name is None:
             check_vocabulary_size(model.vocab_size, model.tokenizer_type)
-        if new_head and is_deepspeed_zero3_enabled():
+        in_parts = parse_flag_from_env("ACCELERATE_DEEPSPEED_ZERO3_INIT")
+        if new_head and in_parts and is_deepspeed_zero3_enabled():
             raise ValueError(
-                "new_head and mnli_checkpoint copy an encoder's weights, which ZeRO-3 scatters; "
-                "use ZeRO-2, or FSDP"
+                "new_head and mnli_checkpoint copy an encoder's weights, which zero3_init_flag "
+                "builds in parts; set it to false in the launcher's file"
             )
         draft = draft.settle()
         model_setup.check_block_size(draft, self.args.task.max_length, "max_length")

@@ -32,7 +32,7 @@ def glue_folder(root: Path, train: int = 12, dev: int = 6, test: int = 4) -> Pat
         write(
             root / f"MRPC/{split}.tsv",
             "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String",
-            *_rows(count, lambda i: f'{i % 2}\t{i}\t{i + 100}\tHe said " yes {i}\tShe said it "'),
+            *_rows(count, lambda i: f'{i % 2}\t{i}\t{i + 100}\t" He said yes {i}\tShe said it "'),
             bom=True,
         )
         write(
@@ -66,17 +66,14 @@ def glue_folder(root: Path, train: int = 12, dev: int = 6, test: int = 4) -> Pat
             *_rows(count, lambda i: f"{i}\tThe pin {i}.\tThe hole {i}.\t{i % 2}"),
         )
     names = ("entailment", "neutral", "contradiction")
-    for split in ("train", "dev_matched", "dev_mismatched"):
+    for split, number in (("train", 3), ("dev_matched", 3), ("dev_mismatched", 1)):
         count = train if split == "train" else dev
         write(
             root / f"MNLI/{split}.tsv",
             "index\tpromptID\tsentence1\tsentence2\tlabel1\tgold_label",
             *_rows(
                 count,
-                lambda i: (
-                    f"{i}\t0\tPremise {i}\tThen {i}\tneutral\t"
-                    + names[0 if split == "dev_mismatched" else i % 3]
-                ),
+                lambda i, n=number: f"{i}\t0\tPremise {i}\tThen {i}\tneutral\t{names[i % n]}",
             ),
         )
     _tests(root, test)

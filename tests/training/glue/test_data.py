@@ -52,6 +52,8 @@ def test_of_a_pair_the_longer_text_is_cut_first(tokenizer):
     assert cut == 1
     ids = made["input_ids"][0]
     assert tokenizer.decode(ids) == f"<s>{'a' * 9}</s></s>bbb</s>"
+    made, _ = examples(tokenizer, text=["aaa"], text_pair=["b" * 30])
+    assert tokenizer.decode(made["input_ids"][0]) == f"<s>aaa</s></s>{'b' * 9}</s>"
 
 
 def test_special_tokens_in_a_text_are_text(tokenizer):
@@ -61,12 +63,10 @@ def test_special_tokens_in_a_text_are_text(tokenizer):
     ]
 
 
-def test_the_same_rows_at_another_length_are_tokenized_again(tokenizer):
-    rows = Dataset.from_dict({"text": ["a" * 30]})
+def test_the_same_rows_at_another_length_are_tokenized_again(glue):
     for length in (16, 12, 16):
-        made, cut = build_examples(rows, None, Tokenization(tokenizer, length), "train")
-        assert len(made["input_ids"][0]) == length
-        assert cut == 1
+        data = prepare(task="rte", data_dir=str(glue), max_length=length)
+        assert max(len(row["input_ids"]) for row in data.train) == length
 
 
 def test_b33_padding_is_masked_and_nothing_else(tokenizer):

@@ -33,13 +33,13 @@ def test_official_folders_are_read(glue, task):
         assert len(part) == {"train": 12, "validation": 6}.get(split, 6 if "valid" in split else 4)
         if "test" in split or split == "diagnostic":
             assert set(part["label"]) == {""}
-        elif TASKS[task].labels:
+        elif TASKS[task].labels and split != "validation_mismatched":
             assert set(part["label"]) == set(TASKS[task].labels)
 
 
 def test_quotes_marks_blanks_and_missing_headers_are_text_or_nothing(glue):
     mrpc = rows_of(task="mrpc", data_dir=str(glue))["train"]
-    assert mrpc[1]["text"] == 'He said " yes 1'
+    assert mrpc[1]["text"] == '" He said yes 1'
     assert mrpc[1]["text_pair"] == 'She said it "'
     assert mrpc[1]["label"] == "equivalent"
     cola = rows_of(task="cola", data_dir=str(glue))["train"]
