@@ -32,6 +32,7 @@ from hf_linear_attn.models.linear_transformer import (
     LinearTransformerForTokenClassification,
     LinearTransformerModel,
 )
+from hf_linear_attn.models.lra import LraConfig, LraForSequenceClassification
 from hf_linear_attn.models.nystrom import (
     NystromConfig,
     NystromForCausalLM,
@@ -92,6 +93,10 @@ def register_auto_classes() -> None:
         for head, auto_class in AUTO_CLASSES.items():
             model = globals()[name + head]
             auto_class.register(config, model, exist_ok=True)
+    AutoConfig.register(LraConfig.model_type, LraConfig, exist_ok=True)
+    AutoModelForSequenceClassification.register(
+        LraConfig, LraForSequenceClassification, exist_ok=True
+    )
 
 
 __all__ = [
@@ -114,6 +119,8 @@ __all__ = [
     "LinearTransformerForSequenceClassification",
     "LinearTransformerForTokenClassification",
     "LinearTransformerModel",
+    "LraConfig",
+    "LraForSequenceClassification",
     "NystromConfig",
     "NystromForCausalLM",
     "NystromForMaskedLM",

@@ -20,6 +20,9 @@ ENGINE_FILE = "engine.json"
 _STATE = "trainer_state.json"
 _STATE_KEYS = ("global_step", "max_steps", "epoch", "num_train_epochs", "log_history")
 _OPTIMIZER_KEYS = ("state", "param_groups")
+_TOKENIZER_FILES = ("tokenizer_config.json", "tokenizer.json")
+# Their symbols are fixed and saved nowhere.
+_WITHOUT_TOKENIZER = ("linear_attn_lra",)
 # What tells the engine of a checkpoint that does not name it.
 _SIGNS = {
     "zero3": "global_step*/zero_pp_rank_*_model_states.pt",
@@ -171,8 +174,10 @@ def _checkpoints(folder: Path) -> list[Path]:
 
 def _check_kinds(checkpoint: Path) -> None:
     _check_keys(checkpoint / _STATE, read_json(checkpoint / _STATE), _STATE_KEYS)
-    for name in ("config.json", "tokenizer_config.json", "tokenizer.json"):
-        read_json(checkpoint / name)
+    config = read_json(checkpoint / "config.json")
+    if config.get("model_type") not in _WITHOUT_TOKENIZER:
+        for name in _TOKENIZER_FILES:
+            read_json(checkpoint / name)
     check_weights(checkpoint)
     engine = saved_engine(checkpoint)
     for file in _rng_files(checkpoint, engine.processes):

@@ -118,13 +118,13 @@ def _load_files(suffix: str, paths: list[Path], args: DataArguments) -> "AnyData
     if BUILDERS[suffix] == "csv":
         # An empty cell or the word NA is text. A tab-separated file knows no quotes.
         options |= {"na_filter": False} | ({"sep": "\t", "quoting": 3} if suffix == ".tsv" else {})
-    loaded = _load(BUILDERS[suffix], named, split="train", streaming=args.streaming, **options)
+    loaded = load_rows(BUILDERS[suffix], named, split="train", streaming=args.streaming, **options)
     return _text_only(loaded, named, args.text_column)
 
 
 def _from_hub(args: DataArguments) -> "tuple[AnyDataset, AnyDataset | None]":
     name = str(args.dataset_name)
-    splits = _load(name, name, name=args.dataset_config_name, streaming=args.streaming)
+    splits = load_rows(name, name, name=args.dataset_config_name, streaming=args.streaming)
     if "train" not in splits:
         raise ValueError(f"data set {name!r}: expected a split 'train', got {', '.join(splits)}")
     train = _text_only(splits["train"], name, args.text_column)
@@ -133,7 +133,7 @@ def _from_hub(args: DataArguments) -> "tuple[AnyDataset, AnyDataset | None]":
     return train, _text_only(splits["validation"], name, args.text_column)
 
 
-def _load(builder: str, source: str, **options: Any) -> Any:
+def load_rows(builder: str, source: str, **options: Any) -> Any:
     """`datasets.load_dataset`, whose many ways to fail all become one line."""
     from datasets import load_dataset, logging
     from datasets.exceptions import DatasetsError

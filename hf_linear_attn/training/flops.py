@@ -11,12 +11,13 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from hf_linear_attn.attention.registry import get_attention
 from hf_linear_attn.models.configuration import LinearAttnConfig
 from hf_linear_attn.models.heads import LanguageModel, LinearAttnForCausalLM
+from hf_linear_attn.models.lra import LraConfig, LraForSequenceClassification
 from hf_linear_attn.models.task_heads import LinearAttnForSequenceClassification
 
 _BACKWARD = 2
@@ -25,7 +26,8 @@ _BACKWARD = 2
 
 def has_formula(config: Any) -> bool:
     """Is every mechanism of this config one whose work is known here?"""
-    return isinstance(config, LinearAttnConfig) and set(config.attention_names) <= set(_MECHANISMS)
+    known = isinstance(config, LinearAttnConfig | LraConfig)
+    return known and set(config.attention_names) <= set(_MECHANISMS)
 
 
 def training_flops(
@@ -39,8 +41,12 @@ def training_flops(
         predicted: number of tokens that a masked language model predicts, scalar; other heads do
             not need it.
     """
-    config = cast(LinearAttnConfig, model.config)
+    config: Any = model.config
     n = lengths.to(torch.float64)
+    if isinstance(config, LraConfig):
+        # A CLS vector stands before every sequence.
+        n = n + (n > 0) * (config.pooling == "cls")
+        config = config.encoder
     forward = trunk_flops(config, n) + _head_flops(model, n, predicted)
     return (1 + _BACKWARD) * forward
 
@@ -75,8 +81,15 @@ def _settings(config: LinearAttnConfig, name: str) -> dict[str, Any]:
 
 
 def _head_flops(model: PreTrainedModel, lengths: Tensor, predicted: Tensor | None) -> Tensor:
+    zero = lengths.new_zeros(())
+    if isinstance(model, LraForSequenceClassification):
+        layers = [*model.head.hidden, model.head.out_proj]
+        each = 2 * sum(
+            cast(nn.Linear, a).in_features * cast(nn.Linear, a).out_features for a in layers
+        )
+        return zero + each * (lengths > 0).sum() / model.config.towers
     config = cast(LinearAttnConfig, model.config)
-    h, zero = config.hidden_size, lengths.new_zeros(())
+    h = config.hidden_size
     if isinstance(model, LanguageModel):
         each = 2 * h * config.vocab_size + (2 * h * h if config.lm_head_transform else 0)
         if isinstance(model, LinearAttnForCausalLM):

@@ -75,12 +75,20 @@ def build_config(
     return config
 
 
-def check_block_size(config: LinearAttnConfig, block_size: int) -> None:
-    """Raise ValueError if examples of `block_size` tokens are longer than the model takes."""
+def check_block_size(
+    config: LinearAttnConfig, block_size: int, argument: str = "block_size"
+) -> None:
+    """Raise ValueError if examples of `block_size` tokens are longer than the model takes.
+
+    Args:
+        config: of the model.
+        block_size: in tokens.
+        argument: what the recipe calls it.
+    """
     for name, limit in _length_limits(config).items():
         if block_size > limit:
             raise ValueError(
-                f"block_size {block_size} is above the model's {name} of {limit}: lower block_size "
+                f"{argument} {block_size} is above the model's {name} of {limit}: lower {argument} "
                 f"or raise it, for example with --config_overrides {name}={block_size}"
             )
 

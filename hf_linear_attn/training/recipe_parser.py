@@ -3,6 +3,7 @@
 import argparse
 import dataclasses
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn, Union, get_type_hints
 
@@ -54,13 +55,20 @@ class RecipeParser(HfArgumentParser):
         )
 
     def parse_recipe(
-        self, argv: list[str] | None = None, default_config: Path | None = None
+        self,
+        argv: list[str] | None = None,
+        default_config: Path | None = None,
+        *,
+        under: Mapping[str, Any] | None = None,
+        over: Mapping[str, Any] | None = None,
     ) -> tuple[Any, ...]:
         """Read the YAML files, then the command line over them.
 
         Args:
             argv: the command line without the program's name; None means `sys.argv[1:]`.
             default_config: the YAML file that is read when no `--config` is given.
+            under: further values, over those of the files and under the command line.
+            over: values over everything, cast already.
 
         Returns:
             One instance of each dataclass, in the order given to the parser.
@@ -78,8 +86,9 @@ class RecipeParser(HfArgumentParser):
         values: dict[str, Any] = {}
         for file in files:
             _merge(values, self._read_file(file))
+        _merge(values, self._cast(dict(under or {}), "settings"))
         _merge(values, given)
-        return self._build(values)
+        return self._build({**values, **(over or {})})
 
     def error(self, message: str) -> NoReturn:
         """Raise what argparse has to say, instead of printing the whole usage and exiting."""
@@ -120,12 +129,14 @@ class RecipeParser(HfArgumentParser):
         return given
 
     def _read_file(self, file: Path) -> dict[str, Any]:
-        values = read_yaml_mapping(file)
+        return self._cast(read_yaml_mapping(file), str(file))
+
+    def _cast(self, values: dict[str, Any], source: str) -> dict[str, Any]:
         for name, value in values.items():
             if name not in self._fields:
                 hint = did_you_mean(name, self._fields)
-                raise ValueError(f"{file}: unknown key {name!r}{hint}")
-            values[name] = _named(f"{file}: {name}", cast_value, value, self._hints[name])
+                raise ValueError(f"{source}: unknown key {name!r}{hint}")
+            values[name] = _named(f"{source}: {name}", cast_value, value, self._hints[name])
         return values
 
     def _build(self, values: dict[str, Any]) -> tuple[Any, ...]:

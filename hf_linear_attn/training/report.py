@@ -169,8 +169,20 @@ def next_commands(
             checkpoints, which cannot go on.
         other_attention: one that takes the same config fields; None if there is none.
     """
+    loading = ("load the model in Python", _loading(str(output_dir), task))
+    going_on = commands_to_go_on(program, output_dir, longer, other_attention)
+    return [loading, *going_on]
+
+
+def commands_to_go_on(
+    program: str,
+    output_dir: Path,
+    longer: tuple[str, float] | None,
+    other_attention: str | None,
+) -> list[tuple[str, str]]:
+    """The commands of `next_commands` that run the recipe again, for any recipe."""
     launch = ["accelerate", "launch", program, "--config", str(output_dir / RUN_FILE)]
-    commands = [("load the model in Python", _loading(str(output_dir), task))]
+    commands = []
     if longer is not None:
         name, value = longer
         commands.append(("go on after an interruption, from its checkpoint", shlex.join(launch)))

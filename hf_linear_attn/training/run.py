@@ -97,7 +97,7 @@ class Run(ABC):
         """What to run next: what it is for, and the command."""
 
 
-def carry_out(run: Run, console: Console | None = None) -> None:
+def carry_out(run: Run, console: Console | None = None, *, last: bool = True) -> None:
     """Lead a run from its arguments to its report.
 
     A folder that holds the run finished is left as it is. On several processes each calls this.
@@ -105,6 +105,7 @@ def carry_out(run: Run, console: Console | None = None) -> None:
     Args:
         run: not yet begun.
         console: what is printed to; None is stdout, on the main process.
+        last: no run follows in these processes, so they part.
 
     Raises:
         ValueError: a user's mistake, before anything is written; or training that has diverged,
@@ -140,7 +141,10 @@ def carry_out(run: Run, console: Console | None = None) -> None:
         trainer.take_whole_model()
         run.finish(trainer, console)
     _publish(run, trainer)
-    trainer.end()
+    if last:
+        trainer.end()
+    else:
+        trainer.leave_engine()
     check_finite(results["eval_loss"])
 
 

@@ -72,15 +72,23 @@ _SEEDS = ("seed", "data_seed")
 _HALF_PRECISION = ("fp16", "fp16_full_eval", "bf16_full_eval")
 
 
-def parse_arguments(parser: RecipeParser, argv: list[str], default_config: Path) -> tuple[Any, ...]:
+def parse_arguments(
+    parser: RecipeParser, argv: list[str], default_config: Path, **layers: Any
+) -> tuple[Any, ...]:
     """`parse_recipe`, with an optional package that an argument needs and that is missing named.
+
+    Args:
+        parser: of the recipe.
+        argv: the command line without the program's name.
+        default_config: read when no `--config` is given.
+        layers: `under` and `over` of `parse_recipe`.
 
     Raises:
         ValueError: as `parse_recipe`, and for a missing package.
     """
     keep_deepspeed_from_compiling()
     try:
-        return parser.parse_recipe(argv, default_config=default_config)
+        return parser.parse_recipe(argv, default_config=default_config, **layers)
     except ValueError:
         unset_hf_deepspeed_config()  # see below
         raise

@@ -1,0 +1,1 @@
+"""Finetuning on GLUE and other text classification: tasks, data, metrics, submissions, suites."""

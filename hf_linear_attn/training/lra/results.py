@@ -1,0 +1,186 @@
+"""What a run has measured, and its table beside the published rows of the same protocol."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from hf_linear_attn.training.lra.presets import PRESETS, Preset
+from hf_linear_attn.training.lra.tasks import TASKS
+from hf_linear_attn.training.published import (
+    PublishedTable,
+    footnotes,
+    printable_rows,
+    published_tables,
+)
+
+AVERAGED = ("listops", "text", "retrieval", "image", "pathfinder")
+"""The tasks of a published average; Path-X is not among them."""
+_AVERAGE = "average"
+_NOTHING = "–"
+# Short ones, for a terminal of 80 columns.
+_HEADINGS = {name: task.title for name, task in TASKS.items()} | {
+    "retrieval": "Retr.",
+    "pathfinder": "Path.",
+    _AVERAGE: "Avg",
+}
+
+
+@dataclass(frozen=True)
+class LraResults:
+    """What a run has measured; stored in `all_results.json` under these names.
+
+    Attributes:
+        task, preset, attention: of the run.
+        test_accuracy: of the checkpoint that was best on the validation split, tested once.
+        best_validation_accuracy: what that checkpoint had there.
+        best_step: its optimiser step.
+        chance_level: accuracy of always giving the training examples' most frequent label.
+        test_examples: number of test examples, all of which count.
+        over_long_train, over_long_validation, over_long_test: examples longer than the limit.
+        over_long_rule: what became of them.
+        parameters: number of weights.
+        steps: optimiser steps in all.
+        differences: what is not at the scale of the preset, one text each.
+    """
+
+    task: str
+    preset: str
+    attention: str
+    test_accuracy: float
+    best_validation_accuracy: float
+    best_step: int
+    chance_level: float
+    test_examples: int
+    over_long_train: int
+    over_long_validation: int
+    over_long_test: int
+    over_long_rule: str
+    parameters: int
+    steps: int
+    differences: list[str]
+
+    def stored(self) -> dict[str, Any]:
+        """As plain values."""
+        return asdict(self)
+
+
+def read_results(folder: Path) -> LraResults:
+    """The results of a finished run.
+
+    Raises:
+        ValueError: the folder holds none.
+    """
+    try:
+        content = json.loads((folder / "all_results.json").read_text(encoding="utf-8"))
+        return LraResults(**{field.name: content[field.name] for field in fields(LraResults)})
+    except (OSError, ValueError, KeyError) as error:
+        raise ValueError(f"{folder} holds no results of a Long Range Arena run: {error}") from error
+
+
+def published_of(preset: Preset) -> list[PublishedTable]:
+    """The published tables of a preset's own harness; those of others are never beside it."""
+    return [
+        table
+        for table in published_tables().values()
+        if table.harness == preset.harness and set(AVERAGED) <= set(table.columns)
+    ]
+
+
+def columns_of(results: Mapping[str, LraResults]) -> list[str]:
+    """Tasks that were run, in the published order, and the average where all of it is there."""
+    tasks = [task for task in TASKS if task in results]
+    return [*tasks, _AVERAGE] if set(AVERAGED) <= set(tasks) else tasks
+
+
+def own_rows(results: Mapping[str, LraResults]) -> list[list[str]]:
+    """Accuracy and chance level in per cent: a name and one cell a column."""
+    columns = columns_of(results)
+    attention = next(iter(results.values())).attention
+    accuracy = {task: 100 * result.test_accuracy for task, result in results.items()}
+    chance = {task: 100 * result.chance_level for task, result in results.items()}
+    return [
+        [f"{attention} (here)", *_cells(accuracy, columns)],
+        ["chance level (here)", *_cells(chance, columns)],
+    ]
+
+
+def results_table(results: Mapping[str, LraResults]) -> Table:
+    """The table of one task or of several of one preset.
+
+    Args:
+        results: by task.
+
+    Raises:
+        ValueError: results of two presets.
+    """
+    presets = {result.preset for result in results.values()}
+    if len(presets) != 1:
+        raise ValueError(f"results of the presets {' and '.join(sorted(presets))} are not compared")
+    preset, columns = PRESETS[presets.pop()], columns_of(results)
+    table = Table(
+        title=f"Long Range Arena, test accuracy (%), preset {preset.name}",
+        box=SIMPLE_HEAD,
+        pad_edge=False,
+    )
+    table.add_column("")
+    for column in columns:
+        table.add_column(_HEADINGS.get(column, column), justify="right")
+    for row in own_rows(results):
+        table.add_row(*row)
+    table.add_section()
+    for name, cells in published_cells(preset, columns):
+        table.add_row(name, *cells)
+    return table
+
+
+def show_results(console: Console, results: Mapping[str, LraResults]) -> None:
+    """Print the table and what stands below it."""
+    console.print(results_table(results))
+    for line in notes(results):
+        console.print(Text(line), soft_wrap=True)
+
+
+def published_cells(preset: Preset, columns: Sequence[str]) -> list[tuple[str, list[str]]]:
+    """The published rows that may be printed, of these columns alone."""
+    found = []
+    for table in published_of(preset):
+        for row in printable_rows(table):
+            by_column = dict(zip(table.columns, row.cells, strict=True))
+            cells = [by_column.get(column, _NOTHING) for column in columns]
+            if any(cell != _NOTHING for cell in cells):
+                found.append((row.name, cells))
+    return found
+
+
+def notes(results: Mapping[str, LraResults]) -> list[str]:
+    """What stands below the table, a line each."""
+    preset = PRESETS[next(iter(results.values())).preset]
+    lines = [
+        "here: the checkpoint best on the validation split, tested once on all test examples "
+        f"({', '.join(f'{TASKS[t].title} {r.test_examples:,}' for t, r in results.items())})",
+        "chance level: always the training examples' most frequent label; published: "
+        f"{preset.title}",
+    ]
+    for task, result in results.items():
+        longer = result.over_long_train + result.over_long_validation + result.over_long_test
+        if longer:
+            became = "cut" if result.over_long_rule == "cut" else "left out"
+            lines.append(f"{TASKS[task].title}: {longer:,} over-long examples were {became}")
+        if result.differences:
+            lines.append(
+                f"{TASKS[task].title} is not at the published scale: "
+                f"{'; '.join(result.differences)}"
+            )
+    return [*lines, *footnotes(printable_rows(*published_of(preset)))]
+
+
+def _cells(values: Mapping[str, float], columns: Sequence[str]) -> list[str]:
+    mean = sum(values.get(task, 0.0) for task in AVERAGED) / len(AVERAGED)
+    return [f"{mean if column == _AVERAGE else values[column]:.2f}" for column in columns]

@@ -1,0 +1,156 @@
+"""From rows to examples: cut, dropped or refused by a stated rule, always counted."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from hf_linear_attn.training.lra.arguments import GeneratorArguments, LraArguments
+from hf_linear_attn.training.lra.data import prepare_task
+from hf_linear_attn.training.lra.examples import build_examples, fingerprint
+from hf_linear_attn.training.lra.generated import drawn_folder
+from hf_linear_attn.training.lra.splits import RawSplit, single
+from hf_linear_attn.training.lra.tasks import TASKS, find_folder
+
+LENGTHS = (3, 9, 2, 7, 5)
+SMALL = {
+    "listops_train": 30, "listops_validation": 10, "listops_test": 20, "listops_min_length": 5,
+    "listops_max_length": 30, "listops_max_depth": 4, "listops_max_args": 5,
+}  # fmt: skip
+
+
+def raw(labels=(0, 1, 0, 1, 1)):
+    return single([np.arange(1, n + 1, dtype=np.uint16) for n in LENGTHS], labels)
+
+
+def build(rule, limit=None, task="text", split=None):
+    return build_examples("train", split or raw(), TASKS[task], 5, rule, limit)
+
+
+def test_b49_over_long_examples_are_refused_or_counted_never_cut_silently():
+    with pytest.raises(ValueError, match="2 of 5 examples have more than 5 symbols, the longest 9"):
+        build("refuse")
+    cut, dropped = build("cut"), build("drop")
+    assert (cut.over_long, cut.dropped, len(cut)) == (2, 0, 5)
+    assert (dropped.over_long, dropped.dropped, len(dropped)) == (2, 2, 3)
+    assert [len(row["input_ids"]) for row in cut.dataset] == [3, 5, 2, 5, 5]
+    assert [len(row["input_ids"]) for row in dropped.dataset] == [3, 2, 5]
+    assert dropped.labels.tolist() == [0, 0, 1]
+
+
+def test_b49_a_2001_symbol_expression_is_over_the_limit_of_2000():
+    listops = TASKS["listops"]
+    rows = single([np.ones(n, dtype=np.uint16) for n in (2000, 2001)], [0, 1])
+    with pytest.raises(ValueError, match="1 of 2 examples have more than 2,000"):
+        build_examples("train", rows, listops, listops.max_length, "refuse", None)
+
+
+def test_either_tower_may_be_too_long():
+    pairs = RawSplit([(np.ones(3, np.uint16), np.ones(9, np.uint16))] * 2, np.array([0, 1]))
+    examples = build("cut", task="retrieval", split=pairs)
+    assert examples.over_long == 2
+    assert len(examples.dataset[0]["input_ids"]) == 3
+    assert len(examples.dataset[0]["input_ids_2"]) == 5
+
+
+def test_one_class_only_unknown_labels_and_empty_examples_are_refused():
+    with pytest.raises(ValueError, match="all 5 training examples have the label 1"):
+        build("cut", split=raw((1, 1, 1, 1, 1)))
+    with pytest.raises(ValueError, match="got the label 2, expected 0 to 1"):
+        build("cut", split=raw((0, 1, 2, 0, 1)))
+    with pytest.raises(ValueError, match="example 1 is empty"):
+        build("cut", split=single([np.ones(2, np.uint16), np.ones(0, np.uint16)], [0, 1]))
+    with pytest.raises(ValueError, match="no example is left"):
+        build("drop", split=single([np.ones(9, np.uint16)] * 2, [0, 1]))
+
+
+def test_a_limit_chooses_the_same_examples_every_time():
+    chosen = build("cut", limit=3)
+    assert len(chosen) == 3
+    assert fingerprint(chosen) == fingerprint(build("cut", limit=3))
+    assert fingerprint(chosen) != fingerprint(build("cut"))
+
+
+def test_the_fingerprint_sees_ids_labels_and_both_towers():
+    base = build("cut")
+    assert fingerprint(base) != fingerprint(build("cut", split=raw((0, 1, 0, 1, 0))))
+    rows = [(np.array([1, 2], np.uint16), np.array([3], np.uint16))] * 2
+    other = [rows[0], (rows[0][0], np.array([4], np.uint16))]
+    labels = np.array([0, 1])
+    digests = {
+        fingerprint(build("cut", task="retrieval", split=RawSplit(pairs, labels)))
+        for pairs in (rows, other)
+    }
+    assert len(digests) == 2
+
+
+def prepare(tmp_path, **changed):
+    lra = LraArguments(max_length=30, **changed)
+    generators = GeneratorArguments(generated_dir=str(tmp_path / "drawn"), **SMALL)
+    return prepare_task(TASKS["listops"], lra, generators)
+
+
+def test_chance_is_the_training_sets_favourite_on_the_test_set(tmp_path):
+    data = prepare(tmp_path)
+    train, test = data.splits["train"].labels, data.splits["test"].labels
+    assert data.chance == np.mean(test == np.bincount(train).argmax())
+    assert data.over_long == {"train": 0, "validation": 0, "test": 0}
+    assert "test: 20 examples of at most 30 symbols; none was longer" in data.describe()
+    assert str(tmp_path) not in "".join(data.describe())
+
+
+def test_over_long_examples_stand_in_the_description(tmp_path):
+    whole = prepare(tmp_path)
+    longest = max(len(row["input_ids"]) for row in whole.splits["train"].dataset)
+    lra = LraArguments(max_length=longest - 1, over_long="drop")
+    generators = GeneratorArguments(generated_dir=str(tmp_path / "drawn"), **SMALL)
+    data = prepare_task(TASKS["listops"], lra, generators)
+    assert data.over_long["train"] >= 1
+    line = next(line for line in data.describe() if line.startswith("train"))
+    assert f"{data.over_long['train']} were longer and are left out" in line
+    with pytest.raises(ValueError, match="say what becomes of them with over_long"):
+        prepare_task(TASKS["listops"], LraArguments(max_length=longest - 1), generators)
+
+
+def test_drawn_examples_are_kept_under_their_parameters_and_found_again(tmp_path, monkeypatch):
+    generators = GeneratorArguments(generated_dir=str(tmp_path), **SMALL)
+    folder = drawn_folder("listops", generators, None)
+    other = dataclasses.replace(generators, generator_seed=1)
+    assert drawn_folder("listops", other, None) != folder
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+    monkeypatch.setattr("hf_linear_attn.training.lra.generated.generate_listops", None)
+    assert drawn_folder("listops", generators, 2) == folder
+    (folder / "generator.json").write_text("{}")
+    with pytest.raises(ValueError, match="not a folder of drawn examples with these parameters"):
+        drawn_folder("listops", generators, None)
+
+
+def test_a_drawing_that_breaks_off_leaves_nothing(tmp_path, monkeypatch):
+    def fail(folder, *args):
+        (folder / "half.tsv").write_text("x")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("hf_linear_attn.training.lra.generated.generate_listops", fail)
+    generators = GeneratorArguments(generated_dir=str(tmp_path), **SMALL)
+    with pytest.raises(KeyboardInterrupt):
+        drawn_folder("listops", generators, None)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_is_found_by_itself_or_inside_a_download(tmp_path, monkeypatch):
+    inner = tmp_path / "lra_release" / "listops-1000"
+    inner.mkdir(parents=True)
+    (inner / "basic_train.tsv").write_text("x")
+    listops = TASKS["listops"]
+    assert find_folder(listops, str(inner)) == inner
+    assert find_folder(listops, str(tmp_path)) == inner
+    monkeypatch.setenv("HF_LINEAR_ATTN_DATA", str(tmp_path.parent))
+    assert find_folder(listops, tmp_path.name) == inner
+
+
+def test_the_files_of_another_task_are_named(tmp_path):
+    (tmp_path / "basic_train.tsv").write_text("x")
+    with pytest.raises(ValueError, match=r"no files of the task retrieval .* files of listops"):
+        find_folder(TASKS["retrieval"], str(tmp_path))
+    with pytest.raises(ValueError, match="is no folder"):
+        find_folder(TASKS["retrieval"], str(tmp_path / "nothing"))
