@@ -88,13 +88,17 @@ class EngineTrainer(Trainer):
         unset_hf_deepspeed_config()  # or ZeRO-3 would share this one out too
         model_class = _class_of(self.model)
         folder = str(self.args.output_dir)
-        model: torch.nn.Module = model_class.from_pretrained(folder, dtype=torch.float32)
-        self.model = cast(Any, model).to(self.args.device).eval()
+        model: Any = model_class.from_pretrained(folder, dtype=torch.float32)
+        self.model = model.to(self.args.device).eval()
         self._whole_was_taken = True
 
     def end(self) -> None:
         """Trainer's end; the next run in this process finds no engine of this one."""
         super().end()
+        self.leave_engine()
+
+    def leave_engine(self) -> None:
+        """Let the models that are built from now on know nothing of this run's engine."""
         unset_hf_deepspeed_config()
 
     def take_over(self, checkpoint: str, state: TrainerState) -> TrainOutput:

@@ -143,6 +143,8 @@ def carry_out(run: Run, console: Console | None = None, *, last: bool = True) ->
     _publish(run, trainer)
     if last:
         trainer.end()
+    else:
+        trainer.leave_engine()
     check_finite(results["eval_loss"])
 
 
