@@ -24,6 +24,7 @@ from hf_linear_attn.training.card_facts import causal_lm_facts, data_source
 from hf_linear_attn.training.causal_lm_arguments import CausalLMArguments
 from hf_linear_attn.training.causal_lm_data import prepare_causal_lm
 from hf_linear_attn.training.continuation import beginnings, check_prompts, continue_texts
+from hf_linear_attn.training.engines import launch_words
 from hf_linear_attn.training.program import run_program
 from hf_linear_attn.training.recipe_parser import RecipeParser
 from hf_linear_attn.training.report import (
@@ -136,7 +137,7 @@ class CausalLMRun(Run):
         """Load it, go on, compare."""
         others = model_setup.attentions_for(self.args.model, is_decoder=True)
         return next_commands(
-            RECIPE,
+            launch_words(self.training, RECIPE),
             self.output_dir,
             CAUSAL_LM,
             longer=longer_run(self.training),

@@ -20,6 +20,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
+from hf_linear_attn.training.engines import launch_words
 from hf_linear_attn.training.glue.arguments import GlueArguments
 from hf_linear_attn.training.glue.run import GlueRun
 from hf_linear_attn.training.glue.suite import (
@@ -94,7 +95,7 @@ def report_suite(
     files = write_results(args.output_dir, lines, seeds), draw_results(args.output_dir, lines)
     console.print(Text(f"\nWritten: {files[0]}, {files[1]}"), soft_wrap=True)
     console.print(Text("\n# this table again; finished runs are only read", style="dim"))
-    command = shlex.join(["accelerate", "launch", RECIPE, *argv])
+    command = shlex.join([*launch_words(args.training, RECIPE), *argv])
     console.print(Text(command), soft_wrap=True)
 
 

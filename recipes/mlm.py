@@ -21,6 +21,7 @@ from hf_linear_attn.integrations.model_card import write_model_card
 from hf_linear_attn.training import model_setup
 from hf_linear_attn.training.callbacks import write_loss_curve
 from hf_linear_attn.training.card_facts import card_facts, data_source
+from hf_linear_attn.training.engines import launch_words
 from hf_linear_attn.training.fill_mask import fill_one_mask
 from hf_linear_attn.training.masked_lm_arguments import MaskedLMArguments
 from hf_linear_attn.training.masked_lm_data import prepare_masked_lm
@@ -121,7 +122,7 @@ class MaskedLMRun(Run):
     def commands(self) -> list[tuple[str, str]]:
         """Load it, go on, compare."""
         return next_commands(
-            RECIPE,
+            launch_words(self.training, RECIPE),
             self.output_dir,
             MASKED_LM,
             longer=longer_run(self.training),

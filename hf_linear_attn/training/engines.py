@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -49,6 +50,17 @@ def engine_of(args: TrainingArguments) -> Engine:
     if _asks_for_fsdp(args):
         return Engine("fsdp2", args.world_size)
     return Engine("ddp" if args.world_size > 1 else "single", args.world_size)
+
+
+def launch_words(args: TrainingArguments, program: str) -> list[str]:
+    """The beginning of a command that starts a program under the same engine."""
+    engine = engine_of(args)
+    if engine.name == "single":
+        return ["accelerate", "launch", program]
+    file = Path(program).parent / "accelerate" / f"{_launcher_file(engine, args)}.yaml"
+    processes = str(engine.processes)
+    launcher = ["accelerate", "launch", "--config_file", str(file), "--num_processes", processes]
+    return [*launcher, program]
 
 
 def check_engine(args: TrainingArguments) -> None:
@@ -105,6 +117,10 @@ def missing_package(error: ImportError) -> tuple[str, str]:
     if "deepspeed" in text:
         return "deepspeed", "install it with pip install 'hf-linear-attn[deepspeed]'"
     return error.name or str(error), "install it"
+
+
+def _launcher_file(engine: Engine, args: TrainingArguments) -> str:
+    return "ddp-cpu" if engine.name == "ddp" and args.use_cpu else engine.name
 
 
 def _zero(args: TrainingArguments) -> dict[str, Any]:

@@ -111,7 +111,12 @@ def build_model(args: ModelArguments, config: LinearAttnConfig, auto_class: Any)
 
 
 def attentions_for(args: ModelArguments, *, is_decoder: bool = False) -> list[str]:
-    """The other attentions that take the same fields, for a comparison run."""
+    """The other attentions that take the same fields, for a comparison run.
+
+    A saved model has none: its weights are those of one attention.
+    """
+    if args.model_name_or_path is not None:
+        return []
     return [
         name
         for name, config_class in CONFIG_CLASSES.items()

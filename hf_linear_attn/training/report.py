@@ -152,7 +152,7 @@ def results_table(results: RunResults) -> Table:
 
 
 def next_commands(
-    program: str,
+    launch: Sequence[str],
     output_dir: Path,
     task: LanguageTask,
     *,
@@ -162,7 +162,7 @@ def next_commands(
     """Commands that go on from a finished run, each with what it does.
 
     Args:
-        program: path of the recipe.
+        launch: what starts the recipe, as `engines.launch_words` gives it.
         output_dir: where the run lives.
         task: of the run.
         longer: the argument that makes the run longer and its new value; None for a run without
@@ -170,18 +170,18 @@ def next_commands(
         other_attention: one that takes the same config fields; None if there is none.
     """
     loading = ("load the model in Python", _loading(str(output_dir), task))
-    going_on = commands_to_go_on(program, output_dir, longer, other_attention)
+    going_on = commands_to_go_on(launch, output_dir, longer, other_attention)
     return [loading, *going_on]
 
 
 def commands_to_go_on(
-    program: str,
+    launch: Sequence[str],
     output_dir: Path,
     longer: tuple[str, float] | None,
     other_attention: str | None,
 ) -> list[tuple[str, str]]:
     """The commands of `next_commands` that run the recipe again, for any recipe."""
-    launch = ["accelerate", "launch", program, "--config", str(output_dir / RUN_FILE)]
+    launch = [*launch, "--config", str(output_dir / RUN_FILE)]
     commands = []
     if longer is not None:
         name, value = longer

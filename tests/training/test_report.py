@@ -101,7 +101,7 @@ def test_the_report_says_everything_and_wraps_no_command():
 def test_commands_name_the_run_file_and_can_be_parsed_by_a_shell():
     commands = dict(
         next_commands(
-            "recipes/mlm.py",
+            ["accelerate", "launch", "recipes/mlm.py"],
             Path("runs/my run"),
             MASKED_LM,
             longer=("max_steps", 1_200_000),
@@ -118,14 +118,14 @@ def test_commands_name_the_run_file_and_can_be_parsed_by_a_shell():
 
 
 def test_commands_that_would_not_work_are_left_out():
-    commands = next_commands("mlm.py", Path("x"), MASKED_LM, longer=None, other_attention=None)
+    commands = next_commands(["x"], Path("x"), MASKED_LM, longer=None, other_attention=None)
     assert [purpose for purpose, _ in commands] == ["load the model in Python"]
 
 
 def test_the_loading_command_works(tmp_path, tokenizer, capsys):
     make_model().save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
-    ((_, command),) = next_commands("m", tmp_path, MASKED_LM, longer=None, other_attention=None)
+    ((_, command),) = next_commands(["x"], tmp_path, MASKED_LM, longer=None, other_attention=None)
     _, _, code = shlex.split(command)
     exec(code, {})
     assert capsys.readouterr().out.count("token_str") == 5

@@ -19,6 +19,7 @@ from transformers.trainer_utils import TrainOutput
 from hf_linear_attn.integrations.model_card import write_model_card
 from hf_linear_attn.training import model_setup
 from hf_linear_attn.training.callbacks import LossCurve, write_loss_curve
+from hf_linear_attn.training.engines import launch_words
 from hf_linear_attn.training.glue.arguments import GlueArguments, task_of
 from hf_linear_attn.training.glue.data import Checkpoint, check_rows, prepare_task
 from hf_linear_attn.training.glue.labels import checkpoint_classes, label_fields
@@ -189,9 +190,9 @@ class GlueRun(Run):
         """Load it, go on, compare."""
         model = self.args.model
         # A saved model has its attention.
-        others = [] if model.model_name_or_path else model_setup.attentions_for(model)
+        others = model_setup.attentions_for(model)
         going_on = commands_to_go_on(
-            self.recipe,
+            launch_words(self.training, self.recipe),
             self.output_dir,
             longer_run(self.training),
             next(iter(others), None),

@@ -57,20 +57,6 @@ def build_lra_model(args: ModelArguments, config: LraConfig) -> PreTrainedModel:
     return build_model(args, config, AutoModelForSequenceClassification)  # pyright: ignore
 
 
-def other_attention(args: ModelArguments) -> str | None:
-    """Another attention that takes the same fields, for a comparison run; None if there is none."""
-    if args.model_name_or_path is not None:
-        return None
-    for name, config_class in CONFIG_CLASSES.items():
-        try:
-            config_class(**model_fields(args))
-        except ValueError:
-            continue
-        if name != args.attention:
-            return name
-    return None
-
-
 def _trunk_fields(
     args: ModelArguments, preset: Preset, task: LraTask, needed: int
 ) -> dict[str, Any]:

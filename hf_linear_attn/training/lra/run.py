@@ -12,6 +12,8 @@ from transformers import PreTrainedModel, TrainerCallback
 from transformers.trainer_pt_utils import get_model_param_count
 from transformers.trainer_utils import TrainOutput
 
+from hf_linear_attn.training.engines import launch_words
+from hf_linear_attn.training.report import commands_to_go_on
 from hf_linear_attn.integrations.model_card import write_model_card
 from hf_linear_attn.models.lra import LraForSequenceClassification
 from hf_linear_attn.training.lra.arguments import LraRunArguments
@@ -22,16 +24,16 @@ from hf_linear_attn.training.lra.listops import check_possible
 from hf_linear_attn.training.lra.model_setup import (
     build_lra_config,
     build_lra_model,
-    other_attention,
 )
 from hf_linear_attn.training.lra.presets import PRESETS
 from hf_linear_attn.training.lra.results import LraResults, show_results
 from hf_linear_attn.training.lra.schedules import check_schedule
 from hf_linear_attn.training.lra.tasks import TASKS, find_folder
 from hf_linear_attn.training.lra.trainer import LraTrainer
+from hf_linear_attn.training.model_setup import attentions_for
 from hf_linear_attn.training.run import Run
 from hf_linear_attn.training.run_checks import check_training_arguments, longer_run
-from hf_linear_attn.training.run_folder import RUN_FILE, RunFolder
+from hf_linear_attn.training.run_folder import RunFolder
 from hf_linear_attn.training.trainer import RecipeTrainer
 
 
@@ -137,22 +139,16 @@ class LraRun(Run):
             "import hf_linear_attn; from transformers import AutoModelForSequenceClassification; "
             f"print(AutoModelForSequenceClassification.from_pretrained({folder!r}))"
         )
-        launch = ["accelerate", "launch", self.program]
-        again = [*launch, "--config", str(self.output_dir / RUN_FILE)]
         # In double quotes it reads more easily, where a shell would replace nothing.
         plain = re.fullmatch(r"[\w./-]+", folder)
         loading = f'python -c "{code}"' if plain else shlex.join(["python", "-c", code])
-        commands = [("load the model in Python", loading)]
-        longer = longer_run(self.training)
-        if longer is not None:
-            name, value = longer
-            purpose = "train longer (the learning-rate schedule is stretched over the new length)"
-            commands.append((purpose, shlex.join([*again, f"--{name}", f"{value:.12g}"])))
-        other = other_attention(self.args.model)
-        if other is not None:
-            extra = ["--attention", other, "--output_dir", f"{folder}-{other}"]
-            commands.append(("the same run with another attention", shlex.join([*again, *extra])))
-        return commands
+        going_on = commands_to_go_on(
+            launch_words(self.training, self.program),
+            self.output_dir,
+            longer_run(self.training),
+            next(iter(attentions_for(self.args.model)), None),
+        )
+        return [("load the model in Python", loading), *going_on]
 
     def _gather(
         self,
