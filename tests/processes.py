@@ -7,8 +7,10 @@ would give them for one of the recipes' own files.
 
 import json
 import multiprocessing
+import multiprocessing.connection
 import os
 import sys
+import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +19,7 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 PRELOAD = ["tests.recipes.preloaded"]
 TIMEOUT = 120
+GRACE = 10  # seconds for the others when one has failed
 
 
 def context() -> Any:
@@ -93,13 +96,21 @@ def _start(
     for process in started:
         process.start()
     try:
-        for process in started:
-            process.join(TIMEOUT)
+        _wait(started)
     finally:
         for process in started:
             process.kill()
             process.join()
     return meeting, started
+
+
+def _wait(started: list[Any]) -> None:
+    """Until all have ended; one that fails leaves the others waiting for it."""
+    end = time.monotonic() + TIMEOUT
+    while time.monotonic() < end and any(process.is_alive() for process in started):
+        multiprocessing.connection.wait([p.sentinel for p in started if p.is_alive()], timeout=1)
+        if any(process.exitcode for process in started):
+            end = min(end, time.monotonic() + GRACE)
 
 
 def _child(

@@ -88,8 +88,8 @@ class EngineTrainer(Trainer):
         unset_hf_deepspeed_config()  # or ZeRO-3 would share this one out too
         model_class = _class_of(self.model)
         folder = str(self.args.output_dir)
-        model: Any = model_class.from_pretrained(folder, dtype=torch.float32)
-        self.model = model.to(self.args.device).eval()
+        model: torch.nn.Module = model_class.from_pretrained(folder, dtype=torch.float32)
+        self.model = cast(Any, model).to(self.args.device).eval()
         self._whole_was_taken = True
 
     def end(self) -> None:

@@ -85,6 +85,13 @@ def test_official_optimisers(task, peak, warmup, decay, schedule):
     assert training.max_grad_norm == (1 if task == "pathx" else 0)
 
 
+def test_the_official_image_model_has_eight_heads():
+    """long-range-arena issue 33: paper, configs and answers differ; one head stays at 36 %."""
+    model = read("official", "image").model.model
+    assert (model["num_attention_heads"], model["head_dim"], model["hidden_size"]) == (8, 8, 128)
+    assert model["hidden_dropout_prob"] == 0.3
+
+
 def test_nystromformers_shape_and_optimiser_is_the_same_in_all_tasks():
     for task in PRESETS["nystromformer"].tasks:
         args = read("nystromformer", task)

@@ -55,12 +55,12 @@ def lra_card(
         dataset=(f"lra-{results.task}", f"Long Range Arena, {data.task.title}"),
         settings={
             "preset": results.preset,
-            "lr_schedule": schedule or "lr_scheduler_type",
+            **({} if schedule is None else {"lr_schedule (instead of the type)": schedule}),
             "max_length": data.max_length,
             "over-long examples": data.rule,
             "symbols": f"{data.task.symbols.name}, {data.task.symbols.size} ids",
         },
-        tags=["long-range-arena"],
+        tags=["long-range-arena", model.config.model_type],
         limits=[
             f"Protocol: {preset.title}, with padding masked. Results of other harnesses, and at "
             "another scale, cannot be compared.",
@@ -77,4 +77,9 @@ def lra_card(
     )  # fmt: skip
     head = {name: getattr(model.config, name) for name in _HEAD_FACTS}
     known = {name: str(value) for name, value in head.items() if value is not None}
-    return dataclasses.replace(facts, model_facts={**known, **model_facts(model.model)})
+    return dataclasses.replace(
+        facts,
+        # People look for the attention; the head's own type is in the tags.
+        model_type=model.config.encoder.model_type,
+        model_facts={**known, **model_facts(model.model)},
+    )

@@ -103,13 +103,14 @@ def _read(
         held_out = f"{share:.0%} of the training reviews are held out to validate on"
         return read_texts(folder, share), f"Bytes of IMDB reviews, {where}; {held_out}."
     if task.name == "retrieval":
-        return read_retrieval(folder), f"Bytes of pairs of ACL papers, {where}."
+        return read_retrieval(folder), f"Bytes of pairs of ACL papers, one tower each, {where}."
     if task.name == "image":
         return read_images(folder), f"Grey CIFAR-10 images, pixel by pixel, {where}."
     side = 32 if task.name == "pathfinder" else 128
     length = generators.pathfinder_contour_length
+    hard = {6: "easy", 9: "intermediate", 14: "hard"}.get(length, f"{length} dashes")
     splits, about = read_pathfinder(folder, side, length, processes)
-    return splits, f"{side} x {side} Pathfinder {about}, {where}."
+    return splits, f"{side} x {side} Pathfinder {about} ({hard}), {where}."
 
 
 def _folder(task: LraTask, args: LraArguments, generators: GeneratorArguments, drawn: bool) -> Path:

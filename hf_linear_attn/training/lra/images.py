@@ -18,7 +18,7 @@ from hf_linear_attn.training.lra.splits import RawSplit, hold_out, single
 
 SIDE = 32
 # TensorFlow's rgb_to_grayscale, which converts to numbers below 1 and back by truncation.
-_WEIGHTS = np.array([0.2989, 0.5870, 0.1140])
+_WEIGHTS = np.array([0.2989, 0.5870, 0.1140], dtype=np.float32)
 _VALIDATION_SHARE = 0.1
 # All that the released files need; another name in a pickle could run anything.
 _ALLOWED = {
@@ -51,7 +51,8 @@ def read_images(folder: Path) -> dict[str, RawSplit]:
 
 def grey(rgb: np.ndarray) -> np.ndarray:
     """Grey levels of colours, uint8 (…, 3) -> uint8 (…)."""
-    return ((rgb / 255) @ _WEIGHTS * 255.5).astype(np.uint8)
+    fractions = rgb.astype(np.float32) * np.float32(1 / 255)
+    return (fractions @ _WEIGHTS * np.float32(255.5)).astype(np.uint8)
 
 
 def _read(folder: Path, split: str) -> RawSplit:

@@ -47,6 +47,7 @@ class LraResults:
         over_long_rule: what became of them.
         parameters: number of weights.
         steps: optimiser steps in all.
+        data: where the examples come from, with the difficulty of Pathfinder's.
         differences: what is not at the scale of the preset, one text each.
     """
 
@@ -64,6 +65,7 @@ class LraResults:
     over_long_rule: str
     parameters: int
     steps: int
+    data: str
     differences: list[str]
 
     def stored(self) -> dict[str, Any]:
@@ -173,6 +175,7 @@ def notes(results: Mapping[str, LraResults]) -> list[str]:
         if longer:
             became = "cut" if result.over_long_rule == "cut" else "left out"
             lines.append(f"{TASKS[task].title}: {longer:,} over-long examples were {became}")
+        lines.append(f"{TASKS[task].title}: {result.data}")
         if result.differences:
             lines.append(
                 f"{TASKS[task].title} is not at the published scale: "

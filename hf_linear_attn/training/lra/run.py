@@ -177,6 +177,7 @@ class LraRun(Run):
             over_long_rule=self.data.rule,
             parameters=get_model_param_count(trainer.model),
             steps=trained.global_step,
+            data=self.data.source,
             differences=self._differences(trained.global_step),
         )
 

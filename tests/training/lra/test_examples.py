@@ -112,6 +112,25 @@ def test_over_long_examples_stand_in_the_description(tmp_path):
         prepare_task(TASKS["listops"], LraArguments(max_length=longest - 1), generators)
 
 
+@pytest.mark.parametrize(("length", "name"), [(6, "easy"), (9, "intermediate")])
+def test_the_difficulty_of_pathfinder_is_said(tmp_path, length, name):
+    """mlpen/Nystromformer issue 12: which difficulty is reported?"""
+    generators = GeneratorArguments(
+        generated_dir=str(tmp_path), pathfinder_images=20, pathfinder_contour_length=length
+    )
+    data = prepare_task(TASKS["pathfinder"], LraArguments(task="pathfinder"), generators)
+    assert f"({name})" in data.source
+
+
+def test_that_retrieval_is_of_bytes_and_in_two_towers_is_said(tmp_path):
+    """long-range-arena issue 18: 20 points lie between one way of doing it and another."""
+    for part in ("train", "eval", "test"):
+        (tmp_path / f"new_aan_pairs.{part}.tsv").write_text("0\ta\tb\tx\ty\n1\ta\tb\tx\tz\n")
+    args = LraArguments(task="retrieval", data_dir=str(tmp_path))
+    data = prepare_task(TASKS["retrieval"], args, GeneratorArguments())
+    assert data.source.startswith("Bytes of pairs of ACL papers, one tower each")
+
+
 def test_drawn_examples_are_kept_under_their_parameters_and_found_again(tmp_path, monkeypatch):
     generators = GeneratorArguments(generated_dir=str(tmp_path), **SMALL)
     folder = drawn_folder("listops", generators, None)

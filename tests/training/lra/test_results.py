@@ -25,7 +25,7 @@ def result(task, preset="official", **changed):
         "best_validation_accuracy": 0.6, "best_step": 10, "chance_level": 0.25,
         "test_examples": 1234, "over_long_train": 0, "over_long_validation": 0,
         "over_long_test": 0, "over_long_rule": "refuse", "parameters": 7, "steps": 20,
-        "differences": [],
+        "data": "Bytes, read from the folder x.", "differences": [],
     }  # fmt: skip
     return LraResults(**{**values, **changed})
 
