@@ -26,7 +26,13 @@ from hf_linear_attn.training.checkpoints import (
     write_engine,
 )
 from hf_linear_attn.training.checksums import write_checksums
-from hf_linear_attn.training.engines import Engine, check_engine, engine_of, launch_words, missing_package
+from hf_linear_attn.training.engines import (
+    Engine,
+    check_engine,
+    engine_of,
+    launch_words,
+    missing_package,
+)
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 FILES = sorted((RECIPES / "accelerate").glob("*.yaml"))
@@ -153,12 +159,20 @@ def test_engines_that_run_are_accepted(monkeypatch):
 def test_the_commands_printed_start_the_same_engine():
     assert launch_words(arguments(), "recipes/mlm.py") == ["accelerate", "launch", "recipes/mlm.py"]
     for args, name in (
-        (arguments(processes=2), "ddp-cpu"),
+        (arguments(processes=2, use_cpu=True), "ddp-cpu"),
+        (arguments(processes=8, use_cpu=False), "ddp"),
         (arguments({"stage": 3}, processes=2), "zero3"),
     ):
         words = launch_words(args, "recipes/mlm.py")
         file = f"recipes/accelerate/{name}.yaml"
-        launcher = ["accelerate", "launch", "--config_file", file, "--num_processes", "2"]
+        launcher = [
+            "accelerate",
+            "launch",
+            "--config_file",
+            file,
+            "--num_processes",
+            str(args.world_size),
+        ]
         assert words == [*launcher, "recipes/mlm.py"]
         assert (RECIPES.parent / file).is_file()
 

@@ -12,7 +12,7 @@ from transformers import (
     PreTrainedModel,
     TrainerCallback,
 )
-from transformers.integrations import is_deepspeed_zero3_enabled
+from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled
 from transformers.trainer_pt_utils import get_model_param_count
 from transformers.trainer_utils import TrainOutput
 

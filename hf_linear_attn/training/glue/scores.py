@@ -39,7 +39,7 @@ class TaskScores:
         else:
             guesses = logits.argmax(axis=-1)
             right = np.take_along_axis(logits, labels[:, None], axis=1)[:, 0]
-            loss = (logsumexp(logits, axis=1) - right).mean()
+            loss = np.mean(np.asarray(logsumexp(logits, axis=1)) - right)
         return {"loss": float(loss), **self.of_guesses(guesses, labels)}
 
     def of_guesses(self, guesses: np.ndarray, labels: np.ndarray) -> dict[str, float]:

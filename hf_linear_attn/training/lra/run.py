@@ -12,10 +12,9 @@ from transformers import PreTrainedModel, TrainerCallback
 from transformers.trainer_pt_utils import get_model_param_count
 from transformers.trainer_utils import TrainOutput
 
-from hf_linear_attn.training.engines import launch_words
-from hf_linear_attn.training.report import commands_to_go_on
 from hf_linear_attn.integrations.model_card import write_model_card
 from hf_linear_attn.models.lra import LraForSequenceClassification
+from hf_linear_attn.training.engines import launch_words
 from hf_linear_attn.training.lra.arguments import LraRunArguments
 from hf_linear_attn.training.lra.card import lra_card
 from hf_linear_attn.training.lra.curve import write_curve
@@ -31,6 +30,7 @@ from hf_linear_attn.training.lra.schedules import check_schedule
 from hf_linear_attn.training.lra.tasks import TASKS, find_folder
 from hf_linear_attn.training.lra.trainer import LraTrainer
 from hf_linear_attn.training.model_setup import attentions_for
+from hf_linear_attn.training.report import commands_to_go_on
 from hf_linear_attn.training.run import Run
 from hf_linear_attn.training.run_checks import check_training_arguments, longer_run
 from hf_linear_attn.training.run_folder import RunFolder
