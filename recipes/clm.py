@@ -1,8 +1,8 @@
 """Pretrain a decoder as a causal language model, or go on training a saved one.
 
     accelerate launch recipes/clm.py
-    accelerate launch recipes/clm.py --config recipes/configs/clm/transnormer-wikitext103.yaml \
-        --train_file train.txt --validation_file valid.txt --output_dir runs/mine
+    accelerate launch recipes/clm.py --config recipes/configs/clm/transnormer_alm_wt103.yaml \
+        --train_file wiki.train.tokens --validation_file wiki.valid.tokens
 
 Without `--config` it does what `recipes/configs/clm/tiny-cpu.yaml` says: a small cosFormer on the
 embedded corpus, less than a minute on a CPU. The same command again goes on where the run stopped.
@@ -36,6 +36,7 @@ from hf_linear_attn.training.report import (
 )
 from hf_linear_attn.training.run import Run, carry_out
 from hf_linear_attn.training.run_checks import (
+    check_no_smoothing,
     check_training_arguments,
     longer_run,
     parse_arguments,
@@ -57,8 +58,11 @@ class CausalLMRun(Run):
     def check(self) -> None:
         """Arguments, and a draft of the model."""
         check_training_arguments(self.training, streaming=self.args.data.streaming)
+        check_no_smoothing(self.training)
         self.args.task.check_with(self.args.data)
-        draft = model_setup.build_config(self.args.model).settle(is_decoder=True)
+        draft = model_setup.build_config(self.args.model)
+        model_setup.check_kind(draft, self.args.model, is_decoder=True)
+        draft = draft.settle(is_decoder=True)
         model_setup.check_block_size(draft, self.args.data.block_size)
         self.max_length = draft.max_position_embeddings
         self.longest_input = model_setup.longest_input(draft)

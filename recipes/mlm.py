@@ -36,6 +36,7 @@ from hf_linear_attn.training.report import (
 )
 from hf_linear_attn.training.run import Run, carry_out
 from hf_linear_attn.training.run_checks import (
+    check_no_smoothing,
     check_training_arguments,
     longer_run,
     parse_arguments,
@@ -57,7 +58,10 @@ class MaskedLMRun(Run):
     def check(self) -> None:
         """Arguments, and a draft of the model."""
         check_training_arguments(self.training, streaming=self.args.data.streaming)
-        draft = model_setup.build_config(self.args.model).settle(is_decoder=False)
+        check_no_smoothing(self.training)
+        draft = model_setup.build_config(self.args.model)
+        model_setup.check_kind(draft, self.args.model, is_decoder=False)
+        draft = draft.settle(is_decoder=False)
         model_setup.check_block_size(draft, self.args.data.block_size)
         self.max_length = draft.max_position_embeddings
 

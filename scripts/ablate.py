@@ -34,9 +34,21 @@ from hf_linear_attn.training.ablation_grid import (
 from hf_linear_attn.training.ablation_report import CellResult, rich_table, write_report
 from hf_linear_attn.training.atomic_files import write_atomically
 from hf_linear_attn.training.casting import did_you_mean
+from hf_linear_attn.training.causal_lm_arguments import CausalLMArguments
+from hf_linear_attn.training.glue.arguments import GlueArguments
+from hf_linear_attn.training.lra.arguments import LraRunArguments
+from hf_linear_attn.training.masked_lm_arguments import MaskedLMArguments
 from hf_linear_attn.training.program import run_program
+from hf_linear_attn.training.recipe_parser import RecipeParser
+from hf_linear_attn.training.run_checks import parse_arguments
 from hf_linear_attn.training.yaml_files import parse_yaml
 
+ARGUMENTS = {
+    "mlm": MaskedLMArguments,
+    "clm": CausalLMArguments,
+    "glue": GlueArguments,
+    "lra": LraRunArguments,
+}
 RECIPES = Path(os.path.relpath(__file__)).parents[1] / "recipes"
 RESULTS_FILE = "all_results.json"
 
@@ -77,6 +89,8 @@ def main(argv: list[str]) -> None:
     cells = cells_of(plan.grid)
     # All settings first: a mistake in the last cell shows before the first run.
     settings = [run_settings(plan.grid, cell, plan.extra) for cell in cells]
+    for cell, of_cell in zip(cells, settings, strict=True):
+        check_settings(plan, cell, of_cell)
     figures: list[dict[int, float]] = [{} for _ in cells]
     failures: list[dict[int, str]] = [{} for _ in cells]
     with _progress(console) as progress:
@@ -121,6 +135,19 @@ def read_plan(argv: list[str]) -> Plan:
     return Plan(_recipe(args.recipe), grid, _seeds(args.seeds), _extra(rest), folder, launch)
 
 
+def check_settings(plan: Plan, cell: Cell, settings: Mapping[str, Any]) -> None:
+    """Raise ValueError for a field that the recipe does not have, or of a wrong type."""
+    kinds = ARGUMENTS.get(plan.recipe.stem)
+    if kinds is None:
+        return  # a program of the user's own
+    types = tuple(kinds.__annotations__.values())
+    wanted = {**settings, "output_dir": str(plan.folder / slug(cell))}
+    try:
+        parse_arguments(RecipeParser(types), [], None, under=wanted)
+    except ValueError as error:
+        raise ValueError(f"{describe(plan.grid, cell)}: {error}") from error
+
+
 def run_cell(plan: Plan, cell: Cell, settings: Mapping[str, Any], seed: int) -> float | str:
     """The figure of a run, which is carried out unless it is finished; else why it failed."""
     folder = plan.folder / slug(cell) / f"seed-{seed}"
@@ -128,7 +155,8 @@ def run_cell(plan: Plan, cell: Cell, settings: Mapping[str, Any], seed: int) -> 
     text = yaml.safe_dump(wanted, sort_keys=False, allow_unicode=True)
     # Beside the run's folder, which is the run's alone: with which settings it was finished.
     finished = folder.with_suffix(".finished.yaml")
-    if not (finished.is_file() and finished.read_text(encoding="utf-8") == text):
+    done = finished.is_file() and finished.read_text(encoding="utf-8") == text
+    if not (done and (folder / RESULTS_FILE).is_file()):
         settings_file, log = folder.with_suffix(".yaml"), folder.with_suffix(".log")
         folder.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(settings_file, text)

@@ -55,6 +55,16 @@ class Metric:
     pattern: str = "{:.4f}"
     scale: float = 1.0
 
+    def __post_init__(self) -> None:
+        """Check the pattern before anything is run."""
+        try:
+            self.pattern.format(0.0)
+        except (ValueError, IndexError, KeyError, AttributeError) as error:
+            raise ValueError(
+                f"metric: pattern {self.pattern!r} does not format a number ({error}); such as "
+                "'{:.4f}'"
+            ) from None
+
 
 @dataclass(frozen=True)
 class Grid:
@@ -91,6 +101,8 @@ def read_grid(path: Path) -> Grid:
     _check_names([axis.name for axis in axes], f"{path}: axes")
     files = content["config"]
     files = [files] if isinstance(files, str) else files
+    if not isinstance(files, list) or not all(isinstance(file, str) for file in files):
+        raise ValueError(f"{path}: config: expected a file or a list of files; got {files!r}")
     arguments = _arguments(content.get("arguments"), f"{path}: arguments")
     return Grid(content["title"], tuple(map(Path, files)), metric, axes, arguments)
 

@@ -35,7 +35,8 @@ def build_examples(
 
     Special tokens that are written out in the text are text, so that no document can bring a mask
     or a separator of its own. Examples of special tokens alone (a line of characters the tokenizer
-    does not know) hold nothing to learn; they are left out, and counted.
+    does not know) have nothing to mask; they are left out, and counted. A causal language model
+    learns from line ends and unknown words, too, and keeps them.
 
     Args:
         documents: as `load_documents` gives them.
@@ -69,7 +70,9 @@ def build_examples(
             continue
         whole = read_at_once(split) if args.streaming else cast("Dataset", split)
         built = _build(name, whole, tokenizer, args, layout)
-        examples[name] = _first(_only_with_words(name, built, tokenizer), limit)
+        if not layout.open_pieces:
+            built = _only_with_words(name, built, tokenizer)
+        examples[name] = _first(built, limit)
     return DatasetDict(examples)
 
 
@@ -281,9 +284,9 @@ def _stream(
             remove_columns=["input_ids", "word_ids"],
             features=_example_features(args, layout),
         )
-    examples = examples.filter(
-        has_word, batched=True, fn_kwargs={"special": sorted(tokenizer.all_special_ids)}
-    )
+    if not layout.open_pieces:
+        special = sorted(tokenizer.all_special_ids)
+        examples = examples.filter(has_word, batched=True, fn_kwargs={"special": special})
     if next(iter(examples), None) is None:
         raise ValueError("train: the stream does not give a single example")
     return examples

@@ -103,10 +103,11 @@ def continue_texts(
                 pad_token_id=tokenizer.pad_token_id,
                 eos_token_id=tokenizer.eos_token_id,
                 **(drawn if temperature else {"do_sample": False}),
-            )[0, ids.shape[1] :]
-            continued.append(
-                Continuation(prompt, str(tokenizer.decode(written, skip_special_tokens=True)))
-            )
+            )[0]
+            # Together, since a tokenizer may put a blank between two tokens.
+            before = str(tokenizer.decode(ids[0], skip_special_tokens=True))
+            whole = str(tokenizer.decode(written, skip_special_tokens=True))
+            continued.append(Continuation(prompt, whole.removeprefix(before)))
     return continued
 
 

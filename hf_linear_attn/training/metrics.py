@@ -65,6 +65,9 @@ def unigram_baseline(counts: np.ndarray, special_ids: list[int], evaluation: Any
     if not total:
         raise ValueError("the evaluation data has no token to predict")
     seen = targets > 0
+    if (smoothed[seen] == 0).any():
+        wrong = np.flatnonzero(seen & (smoothed == 0)).tolist()
+        raise ValueError(f"the evaluation data predicts special tokens, of ids {wrong}")
     nll = np.log(smoothed.sum()) - np.log(smoothed[seen])
     return Unigram(
         loss=float((targets[seen] * nll).sum() / total),

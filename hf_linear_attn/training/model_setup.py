@@ -75,6 +75,17 @@ def build_config(
     return config
 
 
+def check_kind(config: LinearAttnConfig, args: ModelArguments, *, is_decoder: bool) -> None:
+    """Raise ValueError if the saved model is an encoder where a decoder is trained, or reversed."""
+    if args.model_name_or_path is None or config.is_decoder in (None, is_decoder):
+        return
+    kinds = ("encoders, such as masked language models", "decoders, causal language models")
+    raise ValueError(
+        f"model_name_or_path {args.model_name_or_path} is one of the {kinds[not is_decoder]}; this "
+        f"recipe trains {kinds[is_decoder]}: choose another saved model or another recipe"
+    )
+
+
 def check_block_size(
     config: LinearAttnConfig, block_size: int, argument: str = "block_size"
 ) -> None:

@@ -66,7 +66,8 @@ class RecipeParser(HfArgumentParser):
 
         Args:
             argv: the command line without the program's name; None means `sys.argv[1:]`.
-            default_config: the YAML file that is read when no `--config` is given.
+            default_config: the YAML file that is read when no `--config` is given. Its `model` is
+                left out where the command line names a saved one, which has fields of its own.
             under: further values, over those of the files and under the command line.
             over: values over everything, cast already.
 
@@ -86,6 +87,8 @@ class RecipeParser(HfArgumentParser):
         values: dict[str, Any] = {}
         for file in files:
             _merge(values, self._read_file(file))
+        if files == [default_config] and given.get("model_name_or_path") is not None:
+            values.pop("model", None)
         _merge(values, self._cast(dict(under or {}), "settings"))
         _merge(values, given)
         return self._build({**values, **(over or {})})

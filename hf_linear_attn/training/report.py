@@ -189,7 +189,9 @@ def commands_to_go_on(
         purpose = "train longer (the learning-rate schedule is stretched over the new length)"
         commands.append((purpose, shlex.join([*launch, f"--{name}", f"{value:.12g}"])))
     if other_attention is not None:
-        target = f"{output_dir}-{other_attention}"
+        # "." has no name to put something behind.
+        folder = output_dir.resolve() if output_dir.name in ("", "..") else output_dir
+        target = f"{folder}-{other_attention}"
         extra = ["--attention", other_attention, "--output_dir", target]
         commands.append(("the same run with another attention", shlex.join([*launch, *extra])))
     return commands

@@ -93,6 +93,8 @@ def run_card(
         started_from: the saved model that training began with, a folder or a name on the Hub.
     """
     folder = Path(str(training.output_dir))
+    if folder.name in ("", ".."):
+        folder = folder.resolve()
     on_hub = training.hub_model_id if training.push_to_hub else None
     from_hub = started_from is not None and not Path(started_from).is_dir()
     # What the card says must hold on other machines.

@@ -73,7 +73,7 @@ _HALF_PRECISION = ("fp16", "fp16_full_eval", "bf16_full_eval")
 
 
 def parse_arguments(
-    parser: RecipeParser, argv: list[str], default_config: Path, **layers: Any
+    parser: RecipeParser, argv: list[str], default_config: Path | None, **layers: Any
 ) -> tuple[Any, ...]:
     """`parse_recipe`, with an optional package that an argument needs and that is missing named.
 
@@ -122,6 +122,15 @@ def check_training_arguments(
     check_engine(args)
     if args.do_predict and not predicts:
         raise ValueError("do_predict: there is no test set in this recipe; leave it out")
+
+
+def check_no_smoothing(args: TrainingArguments) -> None:
+    """Raise ValueError for label smoothing, which the loss of a language model does not have."""
+    if args.label_smoothing_factor:
+        raise ValueError(
+            f"label_smoothing_factor {args.label_smoothing_factor} is not supported in language "
+            "modelling: the models' loss has none; leave it at 0"
+        )
 
 
 def check_has_batches(trainer: Trainer) -> None:

@@ -1,10 +1,12 @@
 """A tokenizer: loaded, or trained on the documents: a byte-level BPE, or words."""
 
+import re
 from collections.abc import Iterable
 from typing import cast
 
 from tokenizers import (
     AddedToken,
+    Regex,
     Tokenizer,
     decoders,
     models,
@@ -146,6 +148,10 @@ def _train_bytes(texts: Iterable[str], vocab_size: int, total: int | None) -> To
 def _train_words(texts: Iterable[str], vocab_size: int, total: int | None) -> Tokenizer:
     _, _, end, unknown, _ = SPECIAL_TOKENS
     tokenizer = Tokenizer(models.WordLevel(unk_token=unknown))
+    # Special tokens written out are words of a text: no document can bring an end or a mask.
+    written_out = "|".join(re.escape(token) for token in SPECIAL_TOKENS)
+    neutral = normalizers.Replace(Regex(rf"(?<!\S)(?:{written_out})(?!\S)"), unknown)
+    tokenizer.normalizer = neutral
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     trainer = trainers.WordLevelTrainer(
         vocab_size=vocab_size,
@@ -153,11 +159,12 @@ def _train_words(texts: Iterable[str], vocab_size: int, total: int | None) -> To
         show_progress=True,
     )
     tokenizer.train_from_iterator(texts, trainer=trainer, length=total)
-    # Special tokens that stand in the text, as <unk> does in WikiText, have left gaps.
+    # An <unk> that stands in the text, as in WikiText, has left a gap.
     places = tokenizer.get_vocab()
     vocab = {token: at for at, token in enumerate(sorted(places, key=places.__getitem__))}
     tokenizer.model = models.WordLevel(vocab, unk_token=unknown)
-    tokenizer.normalizer = normalizers.Replace("\n", f" {end} ")
+    line_ends = normalizers.Replace("\n", f" {end} ")
+    tokenizer.normalizer = normalizers.Sequence([neutral, line_ends])
     return tokenizer
 
 

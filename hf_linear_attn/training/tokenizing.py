@@ -1,6 +1,7 @@
 """Documents become tokens, without special ones, through `datasets` and its cache."""
 
 import inspect
+import re
 import sys
 from typing import TYPE_CHECKING, Any, cast
 
@@ -12,6 +13,7 @@ from hf_linear_attn.training.packing import Batch
 if TYPE_CHECKING:
     from datasets import Dataset, Features, IterableDataset
 
+_LINE_END = re.compile(r"\r\n|\n|\r")  # as files have them; str.splitlines() knows others
 READ_BATCH = 1_000  # documents held in memory at once
 
 
@@ -28,7 +30,7 @@ def tokenize(batch: Batch, tokenizer: PreTrainedTokenizerFast, by_line: bool) ->
     """
     texts = batch["text"]
     if by_line:
-        texts = [line for text in texts for line in text.splitlines() if line.strip()]
+        texts = [line for text in texts for line in _LINE_END.split(text) if line.strip()]
     encoded = tokenizer(
         texts,
         add_special_tokens=False,

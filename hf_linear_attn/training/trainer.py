@@ -23,6 +23,7 @@ from hf_linear_attn.training.collators import (
 )
 from hf_linear_attn.training.engine_trainer import EngineTrainer
 from hf_linear_attn.training.metrics import LanguageModelMetrics, row_statistics
+from hf_linear_attn.training.run_checks import check_no_smoothing
 from hf_linear_attn.training.utilisation import build_utilisation
 
 
@@ -193,11 +194,7 @@ class LanguageModelTrainer(RecipeTrainer):
         unigram_loss: float | None = None,
         callbacks: Sequence[TrainerCallback] = (),
     ) -> None:
-        if args.label_smoothing_factor:
-            raise ValueError(
-                f"label_smoothing_factor {args.label_smoothing_factor} is not supported in "
-                "language modelling: the models' loss has none; leave it at 0"
-            )
+        check_no_smoothing(args)
         masks = [EpochMasks(collator)] if isinstance(collator, MaskedLMCollator) else []
         curve = [] if unigram_loss is None else [LossCurve(unigram_loss)]
         super().__init__(

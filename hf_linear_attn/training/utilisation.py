@@ -43,7 +43,18 @@ def matmul_precision(args: TrainingArguments) -> str:
     """What the matrix products of a run are computed in: "bf16", "fp16", "tf32" or "fp32"."""
     if args.bf16 or args.fp16:
         return "bf16" if args.bf16 else "fp16"
-    return "tf32" if args.tf32 else "fp32"
+    return "tf32" if _tf32_is_on() else "fp32"
+
+
+def _tf32_is_on() -> bool:
+    """Asked of torch: with torch_compile, TrainingArguments turn TF32 on and do not say so."""
+    matmul = torch.backends.cuda.matmul
+    precision = getattr(matmul, "fp32_precision", None)
+    if precision is None:  # before torch 2.9
+        return matmul.allow_tf32
+    if precision == "none":  # nothing was set by name
+        return torch.get_float32_matmul_precision() != "highest"
+    return precision == "tf32"
 
 
 class Utilisation:

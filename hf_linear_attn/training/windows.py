@@ -66,9 +66,10 @@ def build_windows(
         fingerprint=step_fingerprint(tokenized, layout, stride, given["together"], module=__name__),
     )
     built = cast("Dataset", windows)
+    texts = f"{len(tokenized):,} documents" if layout.end is not None else "the text as it stands"
     scored = sum(label != IGNORED for row in built["labels"] for label in row)
     built.info.description = (
-        f"{len(tokenized):,} documents became {len(built):,} windows of at most "
+        f"{texts} became {len(built):,} windows of at most "
         f"{layout.block_size}, {stride:,} tokens apart, that score each of {scored:,} tokens once"
     )
     limit = args.max_eval_examples

@@ -11,7 +11,7 @@ from huggingface_hub import ModelCard
 from transformers import AutoModelForCausalLM, AutoTokenizer, pipeline
 
 import hf_linear_attn as hla
-from tests.recipes.mlm_recipe import load_recipe
+from tests.recipes.mlm_recipe import ROOT, load_recipe
 from tests.recipes.test_mlm import history, interrupt, same, strip
 
 CLM = load_recipe("clm")
@@ -181,14 +181,39 @@ def test_bad_input_is_one_line_before_training(settings, fails, argv, message):
     assert not Path("run").exists()
 
 
-def test_a_masked_model_is_not_taken_for_a_causal_one(settings, fails):
+@pytest.mark.parametrize("recipe", ["clm", "mlm"])
+def test_a_model_of_the_other_kind_is_refused(settings, fails_with, recipe):
     config = hla.CosformerConfig(
         vocab_size=261, hidden_size=32, num_hidden_layers=1, num_attention_heads=2,
         intermediate_size=64, max_position_embeddings=16,
     )  # fmt: skip
-    hla.CosformerForMaskedLM(config).save_pretrained("encoder")
-    line = fails([*settings, "--output_dir", "run", "--model_name_or_path", "encoder"])
-    assert "is_decoder" in line
+    other = hla.CosformerForMaskedLM if recipe == "clm" else hla.CosformerForCausalLM
+    other(config).save_pretrained("other")
+    main = CLM.main if recipe == "clm" else load_recipe("mlm").main
+    argv = [*settings, "--output_dir", "run", "--model_name_or_path", "other"]
+    kind = "encoders" if recipe == "clm" else "decoders"
+    assert f"model_name_or_path other is one of the {kind}" in fails_with(main, argv)
+
+
+def test_a_saved_model_goes_on_without_a_config_file(settings, monkeypatch):
+    """The model's fields in the recipe's default file are those of another model."""
+    monkeypatch.setattr(
+        CLM, "DEFAULT_CONFIG", ROOT / "recipes" / "configs" / "clm" / "tiny-cpu.yaml"
+    )
+    CLM.main([*settings, "--output_dir", "first"])
+    words = "--train_file text.txt --block_size 16 --max_steps 2 --eval_steps 1 --disable_tqdm true"
+    CLM.main([*words.split(), "--model_name_or_path", "first", "--output_dir", "second"])
+    config = json.loads(Path("second/config.json").read_text())
+    assert config["hidden_size"] == 32
+
+
+def test_a_run_in_the_current_folder_has_a_name(settings, monkeypatch, capsys):
+    Path("here").mkdir()
+    files = [str(Path(name).absolute()) for name in ("config.yaml", "text.txt")]
+    monkeypatch.chdir("here")
+    CLM.main(["--config", files[0], "--train_file", files[1], "--output_dir", "."])
+    assert ModelCard(Path("README.md").read_text(encoding="utf-8")).data.model_name == "here"
+    assert "here-transnormer" in capsys.readouterr().out
 
 
 def test_text_too_short_for_a_block_is_an_error_before_training(settings, fails):

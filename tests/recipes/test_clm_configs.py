@@ -20,8 +20,8 @@ FOLDER = ROOT / "recipes" / "configs" / "clm"
 FILES = sorted(FOLDER.glob("*.yaml"))
 PRESETS = ["cosformer_alm_wt103", "tnn_alm_wt103", "transnormer_alm_wt103"]
 OPTIMISER = (
-    "learning_rate", "lr_scheduler_type", "warmup_steps", "max_steps", "adam_beta1", "adam_beta2",
-    "adam_epsilon", "weight_decay", "max_grad_norm", "per_device_train_batch_size",
+    "optim", "learning_rate", "lr_scheduler_type", "warmup_steps", "max_steps", "adam_beta1",
+    "adam_beta2", "adam_epsilon", "weight_decay", "max_grad_norm", "per_device_train_batch_size",
     "gradient_accumulation_steps",
 )  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -158,6 +159,33 @@ def test_mistakes_are_named_before_anything_runs(grid, changes, message):
         ABLATE.main([*grid, *changes])
     assert not Path("calls.txt").exists()
     assert not Path("out").exists()
+
+
+def test_a_run_that_is_gone_is_made_again(grid):
+    ABLATE.main(grid)
+    shutil.rmtree("out/one/seed-1")
+    ABLATE.main(grid)
+    assert calls()[4:] == ["one 1"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"config": 3}, "config: expected a file or a list of files; got 3"),
+        ({"metric": {"key": "a", "label": "b", "pattern": "{:.4f"}}, "does not format a number"),
+        ({"arguments": {"atention": "cosformer"}}, "x one: .*did you mean 'attention'"),
+        ({"arguments": {"max_steps": "many"}}, "x one: .*max_steps"),
+    ],
+)
+def test_mistakes_in_a_grid_are_named_before_anything_runs(grid, change, message, monkeypatch):
+    values = [{"name": "one", "arguments": {"learning_rate": 1}}]
+    write_grid(values)
+    content = yaml.safe_load(Path("grid.yaml").read_text()) | change
+    Path("grid.yaml").write_text(yaml.safe_dump(content))
+    Path("recipes/mlm.py").write_text(FAKE)
+    with pytest.raises(ValueError, match=message):
+        ABLATE.main(["--recipe", "mlm", *grid[2:]])
+    assert not Path("calls.txt").exists()
 
 
 def test_a_grid_is_required():

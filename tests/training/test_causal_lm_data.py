@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import hf_linear_attn as hla
+from hf_linear_attn.training import text_and_tokenizer
 from hf_linear_attn.training.arguments import DataArguments
 from hf_linear_attn.training.causal_lm_arguments import CausalLMTaskArguments
 from hf_linear_attn.training.causal_lm_data import prepare_causal_lm
@@ -103,6 +104,7 @@ def test_b33_the_end_is_learnt_where_it_is_the_padding_token(prepare, tmp_path):
     end = data.tokenizer.eos_token_id
     assert data.tokenizer.pad_token_id == end == data.tokenizer("x")["input_ids"][0]
     assert predicted(data).count(end) == 2
+    assert math.isfinite(data.unigram.loss)
     batch = data.collator([data.train[0], data.train[1]])
     lost = (batch["labels"] == -100) != (batch["attention_mask"] == 0)
     assert not lost.any()
@@ -130,6 +132,16 @@ def test_a_text_is_left_open_for_the_model_to_go_on(prepare, tmp_path):
         assert data.tokenizer.decode(data.tokenizer("two", "six").input_ids) == "<s>two<s>six"
 
 
+def test_an_evaluation_file_is_looked_for_before_the_training_text_is_read(monkeypatch, tmp_path):
+    def read(*_):
+        raise AssertionError("the training text was read")
+
+    monkeypatch.setattr(text_and_tokenizer, "load_documents", read)
+    args = DataArguments(train_file=["a.txt"], validation_file=[str(tmp_path / "none.txt")])
+    with pytest.raises(ValueError, match=r"none\.txt"):
+        prepare_causal_lm(args, CausalLMTaskArguments(), None, 261, 64, 0)
+
+
 def test_words_as_tokens(prepare):
     data = prepare(kind="word", vocab_size=100, data_format="text", block_size=32)
     assert data.tokenizer.decode(predicted(data)) == "two nine four</s></s>eleven".replace(
@@ -145,13 +157,31 @@ def test_words_as_tokens(prepare):
         prepare(kind="word", vocab_size=5)
 
 
+def test_blocks_score_as_many_tokens_as_windows_where_words_are_special(prepare):
+    """Line ends and unknown words are tokens to predict, also where a block holds nothing else."""
+    Path("valid.txt").write_text("two nine\n" + "\n" * 40 + "nobody knows this\n" * 9 + "one\n")
+    fields = {"kind": "word", "vocab_size": 30, "data_format": "text"}
+    blocks, windows = prepare({}, **fields), prepare({"stride": 15}, **fields)
+    assert len(predicted(blocks)) == len(predicted(windows)) == 2 + 41 + 9 * 4 + 2
+    assert "left out" not in blocks.description
+
+
+def test_special_tokens_written_out_are_unknown_words(prepare):
+    Path("valid.txt").write_text("two <s> nine <mask> four\n<pad> </s> eleven")
+    data = prepare(kind="word", vocab_size=100, data_format="text", block_size=32)
+    assert data.tokenizer.decode(predicted(data)) == (
+        "two <unk> nine <unk> four </s> <unk> <unk> eleven"
+    )
+    assert math.isfinite(data.unigram.loss)
+
+
 def test_a_vocabulary_of_words_has_no_gaps():
-    """Special tokens written out in a text are words of it, as <unk> is in WikiText."""
+    """Special tokens written out in a text are unknown words of it, as <unk> is in WikiText."""
     texts = ["a <unk> b\n<unk> <unk> </s> c", "a a d"]
     tokenizer = load_or_train_tokenizer(None, texts, 99, 64, causal=True, kind="word")
     assert sorted(tokenizer.get_vocab().values()) == list(range(len(tokenizer))) == list(range(9))
     ids = tokenizer(texts[0], add_special_tokens=False, split_special_tokens=True).input_ids
-    assert tokenizer.decode(ids) == "a <unk> b </s> <unk> <unk> </s> c"
+    assert tokenizer.decode(ids) == "a <unk> b </s> <unk> <unk> <unk> c"
 
 
 def test_the_collator_gives_no_label_where_a_document_begins():

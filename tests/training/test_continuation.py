@@ -81,3 +81,12 @@ def test_a_line_stays_a_line():
     assert title.plain.strip().startswith("What the model goes on with")
     assert line.plain == "  one\\ntwo three\\tfour\\n"
     assert continuation_lines([]) == []
+
+
+def test_words_are_parted_from_the_prompt(model):
+    tokenizer = load_or_train_tokenizer(None, ["one two"], 7, 32, causal=True, kind="word")
+    fields = {**TINY, "vocab_size": 7, "max_position_embeddings": 32}
+    torch.manual_seed(0)
+    words = hla.CosformerForCausalLM(hla.CosformerConfig(**fields))
+    (one,) = write(words, tokenizer, ["one two one"])
+    assert one.prompt + one.written == "one two one " + one.written.strip()

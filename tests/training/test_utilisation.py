@@ -118,13 +118,18 @@ def test_a_known_gpu_is_looked_up_at_the_precision_of_the_run(tmp_path, tokenize
     model = make_trainer(tmp_path, tokenizer, max_steps=1).model
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA H200")
     gpu = torch.device("cuda", 0)
-    args = SimpleNamespace(device=gpu, bf16=True, fp16=False, tf32=None, world_size=4)
+    args = SimpleNamespace(device=gpu, bf16=True, fp16=False, world_size=4)
     assert build_utilisation(model, args, None).peak == 4 * 989e12
     assert build_utilisation(model, args, 100.0).peak == 4 * 100e12
     args.bf16 = False
     assert build_utilisation(model, args, None).peak == 4 * 67e12
-    args.tf32 = True
-    assert build_utilisation(model, args, None).peak == 4 * 494e12
+    # As TrainingArguments leave it with tf32, and with torch_compile without a word.
+    before = torch.backends.cuda.matmul.fp32_precision
+    torch.backends.cuda.matmul.fp32_precision = "tf32"
+    try:
+        assert build_utilisation(model, args, None).peak == 4 * 494e12
+    finally:
+        torch.backends.cuda.matmul.fp32_precision = before
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "a new one")
     assert build_utilisation(model, args, None) is None
 
