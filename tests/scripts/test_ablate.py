@@ -193,7 +193,7 @@ def test_a_run_that_is_gone_is_made_again(grid):
     [
         ({"config": 3}, "config: expected a file or a list of files; got 3"),
         ({"metric": {"key": "a", "label": "b", "pattern": "{:.4f"}}, "does not format a number"),
-        ({"arguments": {"atention": "cosformer"}}, "x one: .*did you mean 'attention'"),
+        ({"arguments": {"lerning_rate": 1}}, "x one: .*did you mean 'learning_rate'"),
         ({"arguments": {"max_steps": "many"}}, "x one: .*max_steps"),
     ],
 )
