@@ -4,6 +4,7 @@ Trainer forgets it: a run that goes on between two logs would report the mean of
 """
 
 import json
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,9 @@ class RunningLoss(TrainerCallback):
     """
 
     def __init__(self, trainer: Trainer) -> None:
-        self.trainer = trainer
+        # Weakly: in a circle with its callback a trainer, and the workers of its loaders, would
+        # live on until a garbage collection, which then waits for each of them.
+        self.trainer: Trainer = weakref.proxy(trainer)
         self.resumed_from: Path | None = None
 
     def on_train_begin(
