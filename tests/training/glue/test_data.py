@@ -5,10 +5,11 @@ import torch
 from datasets import Dataset
 from transformers import DataCollatorWithPadding
 
-from hf_linear_attn.training.glue.arguments import TaskArguments, task_of
+from hf_linear_attn.training.glue.arguments import TaskArguments
 from hf_linear_attn.training.glue.data import Checkpoint, prepare_task
 from hf_linear_attn.training.glue.examples import Tokenization, build_examples
 from hf_linear_attn.training.glue.sources import find_sources
+from hf_linear_attn.training.glue.task_choice import task_of
 from hf_linear_attn.training.tokenizer import load_or_train_tokenizer
 from tests.training.glue.official import write
 

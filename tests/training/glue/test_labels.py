@@ -5,7 +5,7 @@ import pytest
 from datasets import Dataset
 
 import hf_linear_attn as hla
-from hf_linear_attn.training.glue.arguments import TaskArguments, task_of
+from hf_linear_attn.training.glue.arguments import TaskArguments
 from hf_linear_attn.training.glue.labels import (
     check_variety,
     checkpoint_classes,
@@ -15,6 +15,7 @@ from hf_linear_attn.training.glue.labels import (
     targets,
 )
 from hf_linear_attn.training.glue.splits import choose_splits
+from hf_linear_attn.training.glue.task_choice import task_of
 from hf_linear_attn.training.glue.tasks import GLUE_TASKS, TASKS
 
 

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from hf_linear_attn.training.glue.arguments import TaskArguments, task_of
+from hf_linear_attn.training.glue.arguments import TaskArguments
 from hf_linear_attn.training.glue.rows import left_out, read_rows
 from hf_linear_attn.training.glue.sources import describe_sources, find_sources
+from hf_linear_attn.training.glue.task_choice import task_of
 from hf_linear_attn.training.glue.tasks import GLUE_TASKS, TASKS
 from tests.training.glue.official import write
 
@@ -19,7 +20,7 @@ def rows_of(**given):
     args = TaskArguments(**given)
     task = task_of(args)
     sources = find_sources(args, task)
-    return read_rows(sources, task)
+    return read_rows(sources, task).splits
 
 
 @pytest.mark.parametrize("task", GLUE_TASKS)
