@@ -199,7 +199,7 @@ def test_a_classifier_with_its_classes_in_another_order_keeps_it(config, capsys)
     assert names <= {"entailment", "not_entailment"}
 
 
-def test_the_encoder_of_an_mnli_model_gets_a_new_head(config):
+def test_the_encoder_of_an_mnli_model_gets_a_new_head(config, fails_with):
     run(config, "mnli", "--task", "mnli")
     settings = {k: v for k, v in SETTINGS.items() if k != "model"}
     settings |= {"data_dir": "glue", "learning_rate": 1e-30}
@@ -210,6 +210,10 @@ def test_the_encoder_of_an_mnli_model_gets_a_new_head(config):
     assert close(after.base_model.state_dict(), before.base_model.state_dict())
     assert after.config.num_labels == 1
     dense = "classifier.dense.weight"
+    # A model of another task is none of MNLI.
+    argv = [*config, "--task", "rte", "--mnli_checkpoint", "stsb", "--output_dir", "rte"]
+    line = fails_with(GLUE.main, argv)
+    assert "mnli_checkpoint stsb is not finetuned on mnli: its classes are score" in line
     assert not torch.equal(after.state_dict()[dense], before.state_dict()[dense])
 
 
@@ -244,9 +248,19 @@ def test_a_custom_file_is_evaluated_on_held_out_rows_and_once_on_its_test_rows(c
     results = run(
         config, "run", "--train_file", "train.csv", "--test_file", "test.csv", "--do_predict",
         "--text_column", "body", "--label_column", "kind", "--metrics", "accuracy", "f1",
+        "--positive_class", "bad",
     )  # fmt: skip
-    assert "evaluated on 0.1 of the training rows, held out" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "evaluated on 0.1 of the training rows, held out" in out
     assert {"eval_accuracy", "eval_f1", "test_accuracy", "test_f1"} <= set(results)
+    assert (results["test_split"], results["test_rows"]) == ("test", 10)
+    # The constant answer stands beside the test rows too, in the table and on the card.
+    assert results["test_baseline_accuracy"] == 0.5
+    assert re.search(r"test: accuracy +│ +10 │ +\d.\d{4} │ +0.5000 │", out)
+    assert "test: f1 (of bad)" in out
+    card = Path("run/README.md").read_text()
+    assert re.search(r"\| accuracy \| test \| 10 \| [^|]+ \| 0.5000 \|", card)
+    assert "F1 is about the class bad." in card
     rows = predictions("run", "predictions.tsv")[1:]
     assert len(rows) == 10
     assert {row[1] for row in rows} <= {"bad", "good"}

@@ -11,6 +11,7 @@ import yaml
 
 from tests.recipes.glue_recipe import GLUE, SETTINGS, run, weights
 from tests.recipes.test_mlm import same, snapshot
+from tests.training.glue.official import write
 
 
 @pytest.fixture
@@ -71,3 +72,30 @@ def test_a_suite_is_no_single_runs_folder(config, fails_with):
     run(config, "run", "--task", "rte")
     argv = [*config, "--output_dir", "run", "--task", "rte", "--seeds", "1"]
     assert "is a single run's folder" in fails_with(GLUE.main, argv)
+
+
+def test_the_table_names_the_test_rows_and_the_published_results_follow(config, capsys):
+    for split in ("train", "test"):
+        for i in range(16):
+            write(Path(f"aclImdb/{split}/{('neg', 'pos')[i % 2]}/{i}_1.txt"), f"film {i}")
+    command = [*config, "--data_dir", "aclImdb", "--task", "imdb", "--seeds", "1"]
+    command += ["--max_steps", "1", "--eval_strategy", "no"]
+    GLUE.main([*command, "--output_dir", "plain"])
+    out = capsys.readouterr().out
+    assert re.search(r"│ imdb \(test\) +│ accuracy +│ +16 │", out)
+    assert re.search(r"┃ model +┃ +imdb ┃", out)
+    held_out = ["--validation_fraction", "0.25", "--max_eval_examples", "3"]
+    GLUE.main([*command, "--output_dir", "held-out", *held_out])
+    out = capsys.readouterr().out
+    assert re.search(r"│ imdb +│ accuracy +│ +3\* │", out)
+    assert re.search(r"│ imdb \(test\) +│ accuracy +│ +16 │", out)
+
+
+def test_lost_results_show_before_anything_is_trained(config, fails_with):
+    command = [*config, "--task", "rte", "--output_dir", "suite", "--max_steps", "1"]
+    GLUE.main([*command, "--seeds", "1"])
+    Path("suite/rte/seed-1/all_results.json").unlink()
+    line = fails_with(GLUE.main, [*command, "--seeds", "1,2"])
+    assert "suite/rte/seed-1 is finished, but" in line
+    assert "all_results.json is missing" in line
+    assert not Path("suite/rte/seed-2").exists()

@@ -101,11 +101,13 @@ def task_scores(lines: Sequence[Line]) -> dict[str, list[float]]:
 def suite_table(lines: Sequence[Line], seeds: Sequence[int]) -> Table:
     """Mean ± deviation of every metric, the constant answer beside it, and the average below."""
     title = f"{len(seeds)} seed{'s' if len(seeds) > 1 else ''}: {', '.join(map(str, seeds))}"
-    caption = "per cent; mean ± sample standard deviation over seeds"
+    caption = (
+        "per cent; mean ± sample standard deviation over seeds; constant: one answer to every row"
+    )
     if any(line.is_sample for line in lines):
         caption += f"; {SAMPLE_NOTE}"
     table = Table(title=title, caption=caption)
-    for column in ("task", "metric", "rows", "result", "constant answer"):
+    for column in ("task", "metric", "rows", "result", "constant"):
         table.add_column(column, justify="left" if column in ("task", "metric") else "right")
     for line in lines:
         table.add_row(
