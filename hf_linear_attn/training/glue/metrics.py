@@ -30,11 +30,11 @@ class _Measure(evaluate.Metric):
         return evaluate.MetricInfo(description=description, citation=_CITATION, features=features)
 
     def _compute(
-        self, *, predictions: Any = None, references: Any = None, positive: int = 1
+        self, *, predictions: Any = None, references: Any = None, positive: int = 1, **kwargs: Any
     ) -> dict[str, float]:
         # `evaluate.combine` hands every option to every metric, also those of no class.
         options = {"positive": positive} if self.is_of_a_class else {}
-        return {self.key: self.measure(predictions, references, **options)}
+        return {self.key: self.measure(predictions, references, **options, **kwargs)}
 
     def measure(self, predictions: Any, references: Any) -> float:
         """The figure itself."""

@@ -21,7 +21,7 @@ class TaskScores:
     def __init__(self, task: Task, order: Sequence[str]) -> None:
         self.task = task
         # F1 is about a class by name, whatever its number is.
-        self.positive = list(order).index(task.positive) if "f1" in task.metrics else None
+        self.positive = list(order).index(str(task.positive)) if "f1" in task.metrics else None
 
     def __call__(self, prediction: EvalPrediction) -> dict[str, float]:
         """Measure predictions of shape (rows, classes), or (rows, 1) of a regression.

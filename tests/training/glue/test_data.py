@@ -1,5 +1,6 @@
 """Prepared data: what is cut is counted, what is text stays text, labels follow the model."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -156,9 +157,8 @@ CUSTOM = {"task": "custom", "text_column": "text", "label_column": "label"}
 
 def custom_files(*test: str, **given):
     """Most training rows are spam, most evaluation rows ham."""
-    write(
-        Path("train.csv"), "text,label", *(f"a {i},{'ham' if i < 2 else 'spam'}" for i in range(6))
-    )
+    lines = [f"a {i},{'ham' if i < 2 else 'spam'}" for i in range(6)]
+    write(Path("train.csv"), "text,label", *lines)
     write(Path("dev.csv"), "text,label", "b,ham", "c,ham", "d,ham", "e,spam")
     write(Path("test.csv"), "text,label", *test)
     files = {"train_file": "train.csv", "validation_file": "dev.csv", "test_file": "test.csv"}
@@ -202,8 +202,8 @@ def test_f1_is_about_the_same_class_whoever_numbers_them(asked):
 
 def test_samples_are_named(tmp_path):
     for split in ("train", "dev"):
-        lines = ['{"premise": "a", "hypothesis": "b", "label": %d}' % label for label in (0, 1, 2)]
-        write(tmp_path / f"MNLI/sample_{split}.jsonl", *lines)
+        rows = [{"premise": "a", "hypothesis": "b", "label": label} for label in (0, 1, 2)]
+        write(tmp_path / f"MNLI/sample_{split}.jsonl", *map(json.dumps, rows))
     data = prepare(task="mnli", data_dir=str(tmp_path))
     assert data.samples == {"validation"}
     assert "validation (a sample): 3 rows" in "\n".join(data.description)
