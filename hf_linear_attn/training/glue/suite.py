@@ -116,7 +116,8 @@ def read_results(folder: Path) -> dict[str, Any]:
 
 def _check_mnli_checkpoint(name: str, model: ModelArguments) -> None:
     try:
-        config = build_config(replace(model, model_name_or_path=name))
+        saved = replace(model, model_name_or_path=name, model=None, config_overrides=None)
+        config = build_config(saved)
     except ValueError as error:  # the argument is called otherwise here
         raise ValueError(str(error).replace("model_name_or_path", "mnli_checkpoint")) from error
     classes, ours = checkpoint_classes(config), TASKS["mnli"].labels or ()

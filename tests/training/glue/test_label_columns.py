@@ -128,8 +128,9 @@ def test_a_training_file_without_any_label_says_so(tmp_path):
         class_names(task_of(TaskArguments(**CUSTOM, train_file=file)), rows)
 
 
-def test_cells_of_a_csv_are_text(tmp_path):
-    write(tmp_path / "a.csv", "text,label", "007,00", "12,01", ",True")
+@pytest.mark.parametrize("given", [["00", "01"], ["True", "False"], ["1.0", "1"], ["NA", ""]])
+def test_cells_of_a_csv_are_text(tmp_path, given):
+    write(tmp_path / "a.csv", "text,label", *(f"00{i},{label}" for i, label in enumerate(given)))
     rows = read(**CUSTOM, train_file=str(tmp_path / "a.csv")).splits["train"]
-    assert rows["text"][:] == ["007", "12", ""]
-    assert rows["label"][:] == ["00", "01", "True"]
+    assert rows["text"][:] == ["000", "001"]
+    assert rows["label"][:] == given
