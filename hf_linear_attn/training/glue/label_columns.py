@@ -12,6 +12,7 @@ from typing import Any
 from hf_linear_attn.training.glue.tasks import LabelForm
 
 _WHOLE = re.compile(r"([+-]?\d+)\.0*")
+_INTEGER = re.compile(r"[+-]?\d+")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _HIDDEN = "-1"  # in published test sets
 _BOOLEANS = {"true": "1", "false": "0"}
@@ -75,14 +76,7 @@ def read_label_column(
     found.discard(_HIDDEN)
     if not classes:
         return LabelColumn(tidies=True, hides=True), None
-    numbers = {_BOOLEANS.get(text, text) for text in found}
-    numbers = {int(text) for text in numbers if re.fullmatch(r"[+-]?\d+", text)}
-    names = sorted(text for text in found if not re.fullmatch(r"[+-]?\d+|true|false", text))
-    if names and numbers:
-        raise ValueError(
-            f"{where} holds names ({names[0]!r}) and numbers ({min(numbers)}): give one or the "
-            "other in all rows"
-        )
+    numbers, names = _numbers_and_names(found, where)
     if names:
         return LabelColumn(hides=True), None
     find = _first_number if numbered else _from_zero
@@ -90,6 +84,19 @@ def read_label_column(
     ours = tuple((str(first + place), name) for place, name in enumerate(classes))
     remark = f"{where} numbers the classes {classes[0]} to {classes[-1]} from {first}"
     return LabelColumn(ours, tidies=True, hides=True), remark if numbered else None
+
+
+def _numbers_and_names(found: set[str], where: str) -> tuple[set[int], set[str]]:
+    """One of them is empty."""
+    texts = {_BOOLEANS.get(text, text) for text in found}
+    names = {text for text in texts if not _INTEGER.fullmatch(text)}
+    numbers = {int(text) for text in texts - names}
+    if names and numbers:
+        raise ValueError(
+            f"{where} holds names ({min(names)!r}) and numbers ({min(numbers)}): give one or the "
+            "other in all rows"
+        )
+    return numbers, names
 
 
 def _from_zero(numbers: set[int], classes: Sequence[str], where: str) -> int:
