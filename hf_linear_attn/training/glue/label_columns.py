@@ -11,7 +11,7 @@ from typing import Any
 
 from hf_linear_attn.training.glue.tasks import LabelForm
 
-_WHOLE = re.compile(r"([+-]?\d+)\.0*")
+_WHOLE = re.compile(r"([+-]?\d+)(\.0*)?")
 _INTEGER = re.compile(r"[+-]?\d+")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _HIDDEN = "-1"  # in published test sets
@@ -25,7 +25,7 @@ class LabelColumn:
     Attributes:
         by_number: text of a number -> class; None where the column holds names, or the numbers of
             a regression.
-        tidies: 5.0 is 5, also where it is text.
+        tidies: 5.0 and 05 are 5, also where they are text.
         hides: -1 is a missing label.
     """
 

@@ -61,7 +61,7 @@ def test_stars_that_may_be_numbers_are_refused(tmp_path):
         labels(task="amazon", train_file=file)
 
 
-@pytest.mark.parametrize("value", ["5.0", 5.0, " 5 ", 5])
+@pytest.mark.parametrize("value", ["5.0", 5.0, " 5 ", 5, "05"])
 def test_a_rating_may_be_written_as_a_fraction(tmp_path, value):
     file = jsonl(tmp_path / "a.jsonl", "rating", value)
     assert labels(task="amazon", train_file=file) == ["5"]
@@ -90,6 +90,8 @@ def test_a_column_of_names_and_one_of_truth_values_are_read(tmp_path):
     assert labels(task="sst2", train_file=file) == ["positive", "negative"]
     write(tmp_path / "c.csv", "sentence,label", "good,True", "bad,False")
     assert labels(task="sst2", train_file=str(tmp_path / "c.csv")) == ["positive", "negative"]
+    write(tmp_path / "d.csv", "sentence,label", "good,01", "bad,0.0")
+    assert labels(task="sst2", train_file=str(tmp_path / "d.csv")) == ["positive", "negative"]
 
 
 def test_a_data_sets_own_numbers_count_from_zero():
