@@ -23,10 +23,9 @@ from rich.text import Text
 from hf_linear_attn.training.engines import launch_words
 from hf_linear_attn.training.glue.arguments import GlueArguments
 from hf_linear_attn.training.glue.run import GlueRun
-from hf_linear_attn.training.glue.suite import (
-    Cell,
+from hf_linear_attn.training.glue.suite import Cell, check_settings, plan, read_results
+from hf_linear_attn.training.glue.suite_report import (
     draw_results,
-    plan,
     published,
     read_lines,
     suite_table,
@@ -51,6 +50,7 @@ def main(argv: list[str]) -> None:
         return GlueArguments(*parse_arguments(parser, argv, DEFAULT_CONFIG, **layers))
 
     args = build({}, {})
+    check_settings(args, parser.check)
     cells = plan(args, build)
     if not args.task.is_suite:
         carry_out(GlueRun(cells[0].args, RECIPE))
@@ -65,6 +65,9 @@ def run_suite(cells: Sequence[Cell], console: Console) -> None:
     """Carry out what is not finished; everything is checked before anything is trained."""
     runs = [GlueRun(cell.args, RECIPE) for cell in cells]
     waiting = [run for run in runs if not _is_finished(run)]
+    for run in runs:
+        if run not in waiting:
+            read_results(run.output_dir)
     for run in {run.task.name: run for run in waiting}.values():
         run.check_rows()
     for run in runs:
@@ -88,7 +91,7 @@ def report_suite(
     lines = read_lines(cells)
     seeds = list(dict.fromkeys(cell.seed for cell in cells))
     console.print(suite_table(lines, seeds))
-    beside = published(args.model.attention, args.task.task_names())
+    beside = published(args.model.attention, lines)
     if beside is not None:
         table, notes = beside
         console.print(table, *notes, sep="\n", soft_wrap=True)

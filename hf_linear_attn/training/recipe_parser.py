@@ -93,6 +93,15 @@ class RecipeParser(HfArgumentParser):
         _merge(values, given)
         return self._build({**values, **(over or {})})
 
+    def check(self, values: Mapping[str, Any], source: str) -> None:
+        """Raise ValueError for an unknown field or a value of another type.
+
+        Args:
+            values: as YAML gives them.
+            source: where they stand, for the message.
+        """
+        self._cast(dict(values), source)
+
     def error(self, message: str) -> NoReturn:
         """Raise what argparse has to say, instead of printing the whole usage and exiting."""
         raise ValueError(message)

@@ -4,7 +4,9 @@ import pytest
 import yaml
 
 from hf_linear_attn.training.program import run_program
+from tests.recipes.glue_recipe import SETTINGS as GLUE_SETTINGS
 from tests.recipes.mlm_recipe import SETTINGS
+from tests.training.glue.official import glue_folder
 
 
 @pytest.fixture(autouse=True)
@@ -42,3 +44,12 @@ def fails_with(capsys):
         return line
 
     return run
+
+
+@pytest.fixture
+def glue_config(tmp_path):
+    """The arguments of a small classification run on small official folders."""
+    glue_folder(tmp_path / "glue")
+    content = GLUE_SETTINGS | {"data_dir": "glue"}
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(content))
+    return ["--config", "config.yaml"]

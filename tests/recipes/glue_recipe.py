@@ -1,7 +1,12 @@
 """The classification recipe as a module, and settings under which it takes a second or two."""
 
 import importlib.util
+import json
 from pathlib import Path
+
+import torch
+import yaml
+from transformers import AutoModelForSequenceClassification
 
 ROOT = Path(__file__).parents[2]
 RECIPE = ROOT / "recipes" / "glue.py"
@@ -39,3 +44,17 @@ def load_recipe():
 
 
 GLUE = load_recipe()
+
+
+def run(config, folder, *extra) -> dict:
+    GLUE.main([*config, "--output_dir", folder, *extra])
+    return json.loads((Path(folder) / "all_results.json").read_text())
+
+
+def weights(folder) -> dict[str, torch.Tensor]:
+    return AutoModelForSequenceClassification.from_pretrained(folder).state_dict()
+
+
+def without_model_fields(config) -> None:
+    settings = {k: v for k, v in SETTINGS.items() if k != "model"} | {"data_dir": "glue"}
+    Path("config.yaml").write_text(yaml.safe_dump(settings))

@@ -13,31 +13,18 @@ from huggingface_hub import ModelCard
 from transformers import AutoModel, AutoModelForSequenceClassification, pipeline
 
 import hf_linear_attn as hla
-from hf_linear_attn.training.program import run_program
-from tests.recipes.glue_recipe import GLUE, SETTINGS
-from tests.recipes.test_mlm import interrupt, same, snapshot, strip
-from tests.training.glue.official import glue_folder, write
+from tests.recipes.glue_recipe import GLUE, SETTINGS, run, weights, without_model_fields
+from tests.recipes.test_mlm import interrupt, same, strip
+from tests.training.glue.official import write
 
 
 @pytest.fixture
-def config(tmp_path):
-    """The arguments of a small run on small official folders."""
-    glue_folder(tmp_path / "glue")
-    (tmp_path / "config.yaml").write_text(yaml.safe_dump(SETTINGS | {"data_dir": "glue"}))
-    return ["--config", "config.yaml"]
-
-
-def run(config, folder, *extra) -> dict:
-    GLUE.main([*config, "--output_dir", folder, *extra])
-    return json.loads((Path(folder) / "all_results.json").read_text())
+def config(glue_config):
+    return glue_config
 
 
 def history(folder) -> list[dict]:
     return json.loads((Path(folder) / "trainer_state.json").read_text())["log_history"]
-
-
-def weights(folder) -> dict[str, torch.Tensor]:
-    return AutoModelForSequenceClassification.from_pretrained(folder).state_dict()
 
 
 def predictions(folder, name) -> list[list[str]]:
@@ -196,11 +183,6 @@ def test_a_new_decoder_is_trained(config):
     assert saved["pooling"] == "last"
 
 
-def without_model_fields(config) -> None:
-    settings = {k: v for k, v in SETTINGS.items() if k != "model"} | {"data_dir": "glue"}
-    Path("config.yaml").write_text(yaml.safe_dump(settings))
-
-
 def test_a_classifier_with_its_classes_in_another_order_keeps_it(config, capsys):
     run(config, "first", "--task", "rte")
     without_model_fields(config)
@@ -217,7 +199,7 @@ def test_a_classifier_with_its_classes_in_another_order_keeps_it(config, capsys)
     assert names <= {"entailment", "not_entailment"}
 
 
-def test_the_encoder_of_an_mnli_model_gets_a_new_head(config):
+def test_the_encoder_of_an_mnli_model_gets_a_new_head(config, fails_with):
     run(config, "mnli", "--task", "mnli")
     settings = {k: v for k, v in SETTINGS.items() if k != "model"}
     settings |= {"data_dir": "glue", "learning_rate": 1e-30}
@@ -228,6 +210,10 @@ def test_the_encoder_of_an_mnli_model_gets_a_new_head(config):
     assert close(after.base_model.state_dict(), before.base_model.state_dict())
     assert after.config.num_labels == 1
     dense = "classifier.dense.weight"
+    # A model of another task is none of MNLI.
+    argv = [*config, "--task", "rte", "--mnli_checkpoint", "stsb", "--output_dir", "rte"]
+    line = fails_with(GLUE.main, argv)
+    assert "mnli_checkpoint stsb is not finetuned on mnli: its classes are score" in line
     assert not torch.equal(after.state_dict()[dense], before.state_dict()[dense])
 
 
@@ -262,146 +248,19 @@ def test_a_custom_file_is_evaluated_on_held_out_rows_and_once_on_its_test_rows(c
     results = run(
         config, "run", "--train_file", "train.csv", "--test_file", "test.csv", "--do_predict",
         "--text_column", "body", "--label_column", "kind", "--metrics", "accuracy", "f1",
+        "--positive_class", "bad",
     )  # fmt: skip
-    assert "evaluated on 0.1 of the training rows, held out" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "evaluated on 0.1 of the training rows, held out" in out
     assert {"eval_accuracy", "eval_f1", "test_accuracy", "test_f1"} <= set(results)
+    assert (results["test_split"], results["test_rows"]) == ("test", 10)
+    # The constant answer stands beside the test rows too, in the table and on the card.
+    assert results["test_baseline_accuracy"] == 0.5
+    assert re.search(r"test: accuracy +│ +10 │ +\d.\d{4} │ +0.5000 │", out)
+    assert "test: f1 (of bad)" in out
+    card = Path("run/README.md").read_text()
+    assert re.search(r"\| accuracy \| test \| 10 \| [^|]+ \| 0.5000 \|", card)
+    assert "F1 is about the class bad." in card
     rows = predictions("run", "predictions.tsv")[1:]
     assert len(rows) == 10
     assert {row[1] for row in rows} <= {"bad", "good"}
-
-
-def test_a_suite_ends_in_a_table_and_reads_what_is_finished(config, capsys):
-    command = [*config, "--task", "rte,mrpc,mnli", "--seeds", "1,2", "--output_dir", "suite"]
-    command += ["--tasks", "{rte: {max_steps: 2}}"]
-    GLUE.main(command)
-    out = capsys.readouterr().out
-    values = [
-        json.loads(Path(f"suite/mrpc/seed-{seed}/all_results.json").read_text())["eval_f1"]
-        for seed in (1, 2)
-    ]
-    mean = 100 * sum(values) / 2
-    (row,) = [line for line in out.splitlines() if re.match(r"│ mrpc +│ f1", line)]
-    assert f"{mean:.2f} ±" in row
-    assert "mnli (mismatched)" in out
-    assert "Published: " in out
-    # Each seed has its own order and weights, each task its own length.
-    assert not same(weights("suite/mrpc/seed-1"), weights("suite/mrpc/seed-2"))
-    steps = {
-        task: json.loads(Path(f"suite/{task}/seed-1/trainer_state.json").read_text())["global_step"]
-        for task in ("rte", "mrpc")
-    }
-    assert steps == {"rte": 2, "mrpc": 4}
-
-    with open("suite/results.csv", newline="") as file:
-        table = list(csv.DictReader(file))
-    (f1,) = [row for row in table if row["task"] == "mrpc" and row["metric"] == "f1"]
-    assert float(f1["mean"]) == pytest.approx(mean / 100)
-    assert Path("suite/results.png").stat().st_size > 0
-
-    shutil.rmtree("suite/rte/seed-2")
-    kept = snapshot(Path("suite/mrpc"))
-    GLUE.main(command)
-    again = capsys.readouterr().out
-    assert "mrpc, seed 1: finished" in again
-    assert Path("suite/rte/seed-2/all_results.json").exists()
-    assert snapshot(Path("suite/mrpc")) == kept
-    assert row in again
-
-
-@pytest.mark.slow
-def test_the_command_line_goes_over_the_settings_of_a_task(config):
-    settings = SETTINGS | {"data_dir": "glue", "tasks": {"rte": {"max_steps": 2, "seed": 9}}}
-    Path("config.yaml").write_text(yaml.safe_dump(settings))
-    run(config, "a", "--task", "rte")
-    run(config, "b", "--task", "rte", "--max_steps", "3")
-    for folder, steps in (("a", 2), ("b", 3)):
-        stored = yaml.safe_load(Path(folder, "run.yaml").read_text())
-        assert (stored["max_steps"], stored["seed"], stored["tasks"]) == (steps, 9, None)
-
-
-@pytest.fixture
-def fails(capsys):
-    """Run the recipe, expect exit code 2 and one line on stderr, return the line."""
-
-    def run(argv: list[str]) -> str:
-        with pytest.raises(SystemExit) as stop:
-            run_program(GLUE.main, argv)
-        assert stop.value.code == 2
-        (line,) = [li for li in capsys.readouterr().err.splitlines() if li.startswith("error")]
-        return line
-
-    return run
-
-
-BAD_INPUT = [
-    pytest.param(["--task", "sst3"], "did you mean 'sst2'", id="task"),
-    pytest.param(["--task", "imdb"], "no training rows of task imdb", id="no-data"),
-    pytest.param(["--task", "rte", "--data_dir", "glue/QNLI"], "the folder of task qnli", id="dir"),
-    pytest.param(["--task", "rte", "--seeds", "1,x"], "expected whole numbers", id="seeds"),
-    pytest.param(["--task", "rte", "--max_length", "64"], "max_length 64 is above", id="length"),
-    pytest.param(
-        ["--task", "rte", "--mnli_checkpoint", "x", "--task", "cola"], "is for", id="mnli"
-    ),
-    pytest.param(["--task", "rte", "--new_head"], "give --model_name_or_path", id="new-head"),
-    pytest.param(
-        ["--task", "rte", "--tasks", "{rtee: {max_steps: 2}}"], "did you mean 'rte'", id="tasks"
-    ),
-    pytest.param(
-        ["--task", "rte", "--tasks", "{rte: {max_stepz: 2}}"], "'max_steps'", id="setting"
-    ),
-    pytest.param(["--task", "stsb", "--label_smoothing_factor", "0.1"], "regression", id="smooth"),
-    pytest.param(
-        ["--task", "rte", "--vocab_size", "100"], "expected at least 261", id="vocabulary"
-    ),
-    pytest.param(
-        ["--task", "rte", "--seeds", "1", "--tasks", "{rte: {seed: 2}}"], "cannot be", id="own-seed"
-    ),
-    pytest.param(["--task", "sst2", "--validation_fraction", "0.1"], "of its own", id="fraction"),
-    pytest.param(
-        ["--task", "embedded", "--data_dir", "null", "--do_predict"], "no test rows", id="predict"
-    ),
-    pytest.param(
-        ["--task", "all", "--seeds", "1", "--data_dir", "part"], "training rows of task", id="part"
-    ),
-    pytest.param(["--task", "wnli", "--data_dir", "bad"], "label '2' is unknown", id="label"),
-    pytest.param(["--task", "rte,wnli", "--data_dir", "bad"], "label '2'", id="label-in-suite"),
-    pytest.param(["--task", "sst2", "--data_dir", "bad"], "rows are of class", id="one-class"),
-    pytest.param(["--task", "stsb", "--data_dir", "bad"], "outside of 0 to 5", id="stsb-range"),
-]
-
-
-@pytest.mark.parametrize(("argv", "message"), BAD_INPUT)
-def test_bad_input_is_one_line_before_any_training(config, fails, argv, message):
-    glue_folder(Path("part"))
-    shutil.rmtree("part/WNLI")
-    glue_folder(Path("bad"))
-    write(Path("bad/WNLI/train.tsv"), "index\tsentence1\tsentence2\tlabel", "0\ta\tb\t2")
-    write(Path("bad/SST-2/train.tsv"), "sentence\tlabel", "good\t1", "fine\t1")
-    file = Path("bad/STS-B/train.tsv")
-    file.write_text(file.read_text().replace("5.000", "5.500"))
-    assert message in fails([*config, *argv, "--output_dir", "run"])
-    assert not Path("run").exists()
-
-
-def test_a_model_of_another_task_is_refused(config, fails):
-    run(config, "mnli", "--task", "mnli")
-    without_model_fields(config)
-    argv = [*config, "--output_dir", "run", "--task", "rte", "--model_name_or_path", "mnli"]
-    line = fails(argv)
-    assert "task and model do not agree" in line
-    assert "neutral" in line
-    assert not Path("run").exists()
-
-
-def test_the_test_rows_never_choose_the_checkpoint(config, fails):
-    for split in ("train", "test"):
-        for name in ("neg", "pos"):
-            write(Path(f"aclImdb/{split}/{name}/0_1.txt"), f"a {name} film")
-    argv = [*config, "--task", "imdb", "--data_dir", "aclImdb", "--output_dir", "run"]
-    assert "by its test rows" in fails([*argv, "--load_best_model_at_end"])
-
-
-def test_a_suite_is_no_single_runs_folder(config, fails):
-    run(config, "run", "--task", "rte")
-    argv = [*config, "--output_dir", "run", "--task", "rte", "--seeds", "1"]
-    assert "is a single run's folder" in fails(argv)

@@ -1,7 +1,7 @@
 """The arguments of a classification run: which task, whose rows, how long a text."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -9,12 +9,12 @@ from transformers import TrainingArguments
 
 from hf_linear_attn.training.arguments import ModelArguments
 from hf_linear_attn.training.casting import did_you_mean
-from hf_linear_attn.training.glue.tasks import GLUE_TASKS, TASKS, LabelForm, Task, find_task
+from hf_linear_attn.training.glue.tasks import GLUE_TASKS, TASKS, find_task
 
 METRIC_NAMES = ("accuracy", "f1", "matthews_correlation", "pearson", "spearmanr")
 Problem = Literal["classification", "regression"]
 _COLUMN_FIELDS = ("text_column", "text_pair_column", "label_column")
-_CUSTOM_FIELDS = ("class_names", "metrics")
+_CUSTOM_FIELDS = ("class_names", "metrics", "positive_class")
 _POSITIVE = ("max_train_examples", "max_eval_examples", "preprocessing_num_workers")
 SHORTEST = 8  # tokens: room for special tokens and a word of each text
 
@@ -42,8 +42,9 @@ class TaskArguments:
     tasks: dict[str, Any] | None = field(
         default=None,
         metadata={
-            "help": "settings of single tasks, as {rte: {num_train_epochs: 10}}; the command line "
-            "goes over them"
+            "help": "settings of single tasks, as {rte: {num_train_epochs: 10}}; they go over "
+            "the fields outside of tasks, in whichever file of --config those stand, and the "
+            "command line goes over all"
         },
     )
     mnli_checkpoint: str | None = field(
@@ -81,7 +82,11 @@ class TaskArguments:
     )
     train_file: str | None = field(
         default=None,
-        metadata={"help": "training rows: .jsonl, .json, .csv, .tsv or .parquet"},
+        metadata={
+            "help": "training rows: .jsonl, .json, .csv, .tsv or .parquet. A .csv has quotes "
+            "around cells as usual; a .tsv has none, as the official files: a quotation mark in it "
+            "is text"
+        },
     )
     validation_file: str | None = field(
         default=None,
@@ -127,6 +132,10 @@ class TaskArguments:
             "help": f"of a custom task, some of {', '.join(METRIC_NAMES)} (null: accuracy, or "
             "pearson and spearmanr)"
         },
+    )
+    positive_class: str | None = field(
+        default=None,
+        metadata={"help": "of a custom task: the class that f1 is about (null: the second)"},
     )
     max_length: int = field(
         default=128,
@@ -225,6 +234,8 @@ class TaskArguments:
                 raise ValueError(
                     f"metrics: got {name!r}, expected some of {', '.join(METRIC_NAMES)}{hint}"
                 )
+        if self.positive_class is not None and "f1" not in (self.metrics or ()):
+            raise ValueError("positive_class is for f1: leave it out, or pass --metrics with f1")
         if self.class_names is not None:
             _check_class_names(self.class_names, self.problem)
 
@@ -257,41 +268,6 @@ class GlueArguments(NamedTuple):
     def output_dir(self) -> Path:
         """Where the run lives."""
         return Path(str(self.training.output_dir))
-
-
-def task_of(args: TaskArguments) -> Task:
-    """The one task of a run, with the columns that were named.
-
-    Raises:
-        ValueError: several tasks.
-    """
-    (name,) = args.task_names()
-    task = _custom(args) if name == "custom" else find_task(name)
-    if args.text_column:
-        pair = ((args.text_pair_column,),) if args.text_pair_column else task.text_columns[1:]
-        task = replace(task, text_columns=((args.text_column,), *pair))
-    elif args.text_pair_column:
-        raise ValueError("--text_pair_column needs --text_column beside it")
-    if args.label_column and name != "custom":
-        form: LabelForm = next(iter(task.label_columns.values()))
-        task = replace(task, label_columns={args.label_column: form})
-    return task
-
-
-def _custom(args: TaskArguments) -> Task:
-    regression = args.problem == "regression"
-    metrics = ("pearson", "spearmanr") if regression else ("accuracy",)
-    labels = tuple(args.class_names) if args.class_names else None
-    return Task(
-        "custom",
-        "A task of your own",
-        (("",),),  # named by text_column
-        () if regression else labels,
-        tuple(args.metrics) if args.metrics else metrics,
-        label_columns={str(args.label_column): "names"},
-        submissions={"test": "predictions.tsv"},
-        submits_names=not regression,
-    )
 
 
 def _check_class_names(names: Sequence[str], problem: str) -> None:

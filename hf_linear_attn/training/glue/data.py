@@ -1,7 +1,7 @@
 """Everything a classification run needs of its data: tokenizer, examples, baseline."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,11 +17,12 @@ from hf_linear_attn.training.glue.labels import (
     check_variety,
     class_names,
     order_of_classes,
+    positive_class,
     targets,
 )
 from hf_linear_attn.training.glue.rows import left_out, read_rows
 from hf_linear_attn.training.glue.scores import TaskScores, check_metrics
-from hf_linear_attn.training.glue.sources import Sources, describe_sources
+from hf_linear_attn.training.glue.sources import Sources, describe_sources, sample_splits
 from hf_linear_attn.training.glue.splits import Splits, choose_splits
 from hf_linear_attn.training.glue.tasks import Task
 from hf_linear_attn.training.tokenizer import load_or_train_tokenizer
@@ -48,7 +49,7 @@ class TaskData:
     """Prepared data.
 
     Attributes:
-        task: whose data they are.
+        task: whose data they are, with the class that F1 is about.
         order: the classes as the model numbers them; none for a regression.
         tokenizer: loaded or trained.
         train: examples with labels.
@@ -56,11 +57,13 @@ class TaskData:
         test: split -> examples, with labels where the rows have them.
         test_index: split -> the index of each test row in its official file.
         scores: of an evaluation.
-        baseline: evaluation split -> metrics of the commonest class, or of the mean.
+        baseline: split with labels -> metrics of the commonest class of the training rows, or of
+            their mean.
         constant: name of that class, or the mean.
         description: a line each.
         fingerprint: a digest a split.
         shows_test: what is evaluated are test rows.
+        samples: evaluation splits that are not all the official rows.
     """
 
     task: Task
@@ -76,6 +79,7 @@ class TaskData:
     description: tuple[str, ...]
     fingerprint: dict[str, str]
     shows_test: bool
+    samples: frozenset[str]
 
 
 @dataclass(frozen=True)
@@ -83,33 +87,41 @@ class CheckedRows:
     """Rows that can be trained on.
 
     Attributes:
+        task: whose rows they are, with the class that F1 is about.
         splits: by use.
         training_texts: all training rows, before samples are drawn of them.
         names: the task's classes in its order.
         order: the same as the model numbers them.
         labels: split -> targets, where the rows have labels.
+        remarks: on how the labels were read.
+        samples: evaluation splits that are not all the official rows.
     """
 
+    task: Task
     splits: Splits
     training_texts: "Dataset"
     names: tuple[str, ...]
     order: tuple[str, ...]
     labels: Mapping[str, np.ndarray]
+    remarks: tuple[str, ...]
+    samples: frozenset[str]
 
 
 def check_rows(
     args: TaskArguments, task: Task, sources: Sources, checkpoint: Checkpoint | None
 ) -> CheckedRows:
     """Read the rows of a task and everything that can be wrong with them; see `prepare_task`."""
-    rows = read_rows(sources, task)
+    rows, remarks = read_rows(sources, task)
     splits = choose_splits(rows, task, args)
     names = class_names(task, rows["train"])
     own = checkpoint.classes if checkpoint else None
     order = order_of_classes(names, own, checkpoint.name if checkpoint else "")
     check_metrics(task.metrics, order)
+    task = replace(task, positive=positive_class(task, names, args.positive_class))
     labels = _labels(splits, task, order)
     check_variety(labels["train"], order)
-    return CheckedRows(splits, rows["train"], names, order, labels)
+    samples = splits.samples | (sample_splits(sources) & set(splits.evaluation))
+    return CheckedRows(task, splits, rows["train"], names, order, labels, remarks, samples)
 
 
 def prepare_task(
@@ -141,8 +153,6 @@ def prepare_task(
         ValueError: rows that cannot be used, or classes that are not the checkpoint's.
     """
     rows = check_rows(args, task, sources, checkpoint)
-    splits, order, labels = rows.splits, rows.order, rows.labels
-    scores = TaskScores(task, order)
     tokenizer = load_or_train_tokenizer(
         tokenizer_name,
         _texts(rows.training_texts),
@@ -153,40 +163,60 @@ def prepare_task(
         kind=tokenizer_type,
     )
     how = Tokenization(tokenizer, args.max_length, token_types, args.preprocessing_num_workers)
-    parts = {"train": splits.train, **splits.evaluation, **splits.test}
+    examples, lines = _build_all(rows, how)
+    title = f"{task.title} {describe_sources(sources)}."
+    description = (title, *lines, *_remarks(rows, left_out(sources, task)))
+    return _assemble(rows, tokenizer, examples, description)
+
+
+def _build_all(rows: CheckedRows, how: Tokenization) -> "tuple[dict[str, Dataset], list[str]]":
+    """The examples of each split, and a line on each."""
+    parts = {"train": rows.splits.train, **rows.splits.evaluation, **rows.splits.test}
     examples, lines = {}, []
     for split, part in parts.items():
-        examples[split], cut = build_examples(part, labels.get(split), how, split)
-        lines.append(_line(split, part, labels.get(split), order, cut, args.max_length))
+        labels = rows.labels.get(split)
+        examples[split], cut = build_examples(part, labels, how, split)
+        name = f"{split} (a sample)" if split in rows.samples else split
+        lines.append(_line(name, part, labels, rows.order, cut, how.max_length))
+    return examples, lines
+
+
+def _assemble(
+    rows: CheckedRows,
+    tokenizer: PreTrainedTokenizerFast,
+    examples: "Mapping[str, Dataset]",
+    description: tuple[str, ...],
+) -> TaskData:
+    splits, order, labels = rows.splits, rows.order, rows.labels
+    scores = TaskScores(rows.task, order)
     constant = scores.constant(labels["train"])
+    training, others = labels["train"], {s: x for s, x in labels.items() if s != "train"}
+    evaluation = {split: examples[split] for split in splits.evaluation}
     return TaskData(
-        task=task,
+        task=rows.task,
         order=order,
         tokenizer=tokenizer,
         train=examples["train"],
-        evaluation={split: examples[split] for split in splits.evaluation},
+        evaluation=evaluation,
         test={split: examples[split] for split in splits.test},
         test_index={split: list(part["index"]) for split, part in splits.test.items()},
         scores=scores,
-        baseline={s: scores.of_constant(labels["train"], labels[s]) for s in splits.evaluation},
+        baseline={split: scores.of_constant(training, own) for split, own in others.items()},
         constant=str(order[int(constant)]) if order else f"{constant:.3f}",
-        description=(
-            f"{task.title} {describe_sources(sources)}.",
-            *lines,
-            *_remarks(splits, left_out(sources, task), rows.names, order),
-        ),
+        description=description,
         fingerprint={
             "training": labeled_fingerprint(examples["train"]),
-            **{split: labeled_fingerprint(examples[split]) for split in splits.evaluation},
+            **{split: labeled_fingerprint(part) for split, part in evaluation.items()},
         },
         shows_test=splits.shows_test,
+        samples=rows.samples,
     )
 
 
 def _labels(splits: Splits, task: Task, order: Sequence[str]) -> dict[str, np.ndarray]:
-    """Targets of each split that has them; test rows may have none."""
+    """Targets of each split that has them; those of test rows may all be hidden, but not some."""
     parts: dict[str, Any] = {"train": splits.train, **splits.evaluation}
-    parts |= {name: part for name, part in splits.test.items() if all(part["label"])}
+    parts |= {name: part for name, part in splits.test.items() if any(part["label"])}
     return {name: targets(part, name, task, order) for name, part in parts.items()}
 
 
@@ -223,12 +253,12 @@ def _line(
     return "; ".join(facts)
 
 
-def _remarks(splits: Splits, broken: int, names: Sequence[str], order: Sequence[str]) -> list[str]:
-    remarks = list(splits.remarks)
+def _remarks(rows: CheckedRows, broken: int) -> list[str]:
+    remarks = [*rows.splits.remarks, *rows.remarks]
     if broken:
         remarks.append(f"rows that are cut off in the files and left out: {broken:,}")
-    if tuple(names) != tuple(order):
+    if rows.names != rows.order:
         remarks.append(
-            f"the checkpoint numbers the classes {', '.join(order)}: rows are mapped by name"
+            f"the checkpoint numbers the classes {', '.join(rows.order)}: rows are mapped by name"
         )
     return remarks

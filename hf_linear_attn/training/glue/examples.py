@@ -54,22 +54,14 @@ def build_examples(
     """
     from datasets.fingerprint import Hasher
 
-    tokenizer = how.tokenizer
-    tokenizer.backend_tokenizer.no_truncation()  # state of the last call, not of the tokenizer
-    tokenizer.backend_tokenizer.no_padding()
-    key = [rows._fingerprint, inspect.getsource(sys.modules[__name__])]
-    settings = [how.max_length, how.token_types, tokenizer.backend_tokenizer.to_str()]
+    given = {"max_length": how.max_length, "token_types": how.token_types}
     examples = rows.map(
         tokenize,
         batched=True,
         remove_columns=rows.column_names,
-        fn_kwargs={
-            "tokenizer": tokenizer,
-            "max_length": how.max_length,
-            "token_types": how.token_types,
-        },
+        fn_kwargs={"tokenizer": how.tokenizer, **given},
         num_proc=how.processes,
-        new_fingerprint=Hasher.hash([*key, *settings]),
+        new_fingerprint=_key(rows, how),
         desc=f"Tokenizing ({name})",
     )
     cut = int(np.sum(examples["was_cut"]))
@@ -108,6 +100,18 @@ def tokenize(
         **{name: list(values) for name, values in encoded.items()},
         "was_cut": [bool(encoding.overflowing) for encoding in encoded.encodings or ()],
     }
+
+
+def _key(rows: "Dataset", how: Tokenization) -> str:
+    """What the cache of `datasets` knows the examples by: rows, rule and tokenizer."""
+    from datasets.fingerprint import Hasher
+
+    tokenizer = how.tokenizer.backend_tokenizer
+    tokenizer.no_truncation()  # state of the last call, not of the tokenizer
+    tokenizer.no_padding()
+    code = inspect.getsource(sys.modules[__name__])
+    settings = [how.max_length, how.token_types, tokenizer.to_str()]
+    return Hasher.hash([rows._fingerprint, code, *settings])
 
 
 def labeled_fingerprint(examples: "Dataset") -> str:

@@ -22,6 +22,7 @@ class _Measure(evaluate.Metric):
 
     key = ""
     kind = "int64"
+    is_of_a_class = False
 
     def _info(self) -> evaluate.MetricInfo:
         features = Features({"predictions": Value(self.kind), "references": Value(self.kind)})
@@ -29,9 +30,11 @@ class _Measure(evaluate.Metric):
         return evaluate.MetricInfo(description=description, citation=_CITATION, features=features)
 
     def _compute(
-        self, *, predictions: Any = None, references: Any = None, **kwargs: Any
+        self, *, predictions: Any = None, references: Any = None, positive: int = 1, **kwargs: Any
     ) -> dict[str, float]:
-        return {self.key: self.measure(predictions, references, **kwargs)}
+        # `evaluate.combine` hands every option to every metric, also those of no class.
+        options = {"positive": positive} if self.is_of_a_class else {}
+        return {self.key: self.measure(predictions, references, **options, **kwargs)}
 
     def measure(self, predictions: Any, references: Any) -> float:
         """The figure itself."""
@@ -55,6 +58,7 @@ class F1(_Measure):
     """
 
     key = "f1"
+    is_of_a_class = True
 
     def measure(self, predictions: Any, references: Any, positive: int = 1) -> float:
         """Of int (rows,)."""

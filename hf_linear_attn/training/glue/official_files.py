@@ -4,7 +4,6 @@ A quotation mark in them is text, so a reader that knows quotes joins rows that 
 together.
 """
 
-import csv
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -54,9 +53,10 @@ def count_broken(file: str, task: Task, layout: TsvLayout) -> int:
     return rows - sum(1 for _ in _whole_rows(file, task, layout))
 
 
-def check_header(path: Path, task: Task, layout: TsvLayout) -> None:
-    """Raise ValueError for a file whose columns are not those of the task."""
-    next(_all_rows(str(path), task, layout), None)
+def check_file(path: Path, task: Task, layout: TsvLayout) -> None:
+    """Raise ValueError for a file whose columns are not those of the task, or without rows."""
+    if next(_whole_rows(str(path), task, layout), None) is None:
+        raise ValueError(f"{path} has no rows below its header; give the whole file, or remove it")
 
 
 def _whole_rows(
@@ -77,16 +77,17 @@ def _all_rows(
 ) -> Iterator[tuple[int, list[str], Positions]]:
     """Line number, cells and positions of each row that is not blank."""
     with open(file, encoding="utf-8-sig", newline="") as opened:
-        reader = csv.reader(opened, delimiter="\t", quoting=csv.QUOTE_NONE)
         positions: Positions | None = None
-        for cells in reader:
+        # `csv` would refuse cells above a limit, and has nothing to add where there are no quotes.
+        for number, line in enumerate(opened, start=1):
+            cells = line.rstrip("\r\n").split("\t")
             if not any(cell.strip() for cell in cells):
                 continue
             if positions is None:
                 positions = _positions(file, cells, task, layout)
                 if layout.width is None:
                     continue
-            yield reader.line_num, cells, positions
+            yield number, cells, positions
 
 
 def _positions(file: str, first: list[str], task: Task, layout: TsvLayout) -> Positions:

@@ -18,6 +18,9 @@ from hf_linear_attn.training.glue.data import TaskData
 from hf_linear_attn.training.glue.sources import NamedDataset, Sources, describe_sources
 from hf_linear_attn.training.run_card import TaskCard
 
+SAMPLE_SIGN = "*"
+SAMPLE_NOTE = "* a sample of the rows: not comparable with results on all of them"
+
 
 @dataclass(frozen=True)
 class TaskResults:
@@ -28,9 +31,11 @@ class TaskResults:
         baseline: the same of the constant answer, where it was measured.
         examples: split -> number of rows.
         constant: that answer.
+        positive: the class that F1 is about; None without F1.
+        samples: splits that are not all the official rows.
         seed: of the run.
         steps: optimiser steps in all.
-        tokens_per_second: of training; None where nothing was trained in this session.
+        tokens_per_second: of training; None where the training was complete already.
         parameters: number of weights.
     """
 
@@ -38,6 +43,8 @@ class TaskResults:
     baseline: Mapping[str, Mapping[str, float]]
     examples: Mapping[str, int]
     constant: str
+    positive: str | None
+    samples: frozenset[str]
     seed: int
     steps: int
     tokens_per_second: float | None
@@ -49,12 +56,20 @@ def metric_prefix(split: str) -> str:
     return split.replace("validation", "eval", 1) if split.startswith("validation") else split
 
 
+def metric_title(metric: str, positive: str | None) -> str:
+    """A metric's name for people; of F1, with the class that it is about."""
+    return f"f1 (of {positive})" if metric == "f1" else metric.replace("_", " ")
+
+
 def results_table(title: str, results: TaskResults) -> Table:
     """The table at the end of a run."""
     facts = [f"{results.parameters:,} parameters", f"{results.steps:,} steps"]
     if results.tokens_per_second is not None:
         facts.append(f"{results.tokens_per_second:,.0f} tokens/s in training")
-    table = Table(title=title, caption="; ".join([*facts, f"seed {results.seed}"]))
+    facts.append(f"seed {results.seed}")
+    if results.samples:
+        facts.append(SAMPLE_NOTE)
+    table = Table(title=title, caption="; ".join(facts))
     table.add_column("")
     table.add_column("rows", justify="right")
     table.add_column("result", justify="right")
@@ -63,8 +78,8 @@ def results_table(title: str, results: TaskResults) -> Table:
         for name, value in measured.items():
             plain = results.baseline.get(split, {}).get(name)
             table.add_row(
-                f"{split.replace('_', ' ')}: {name.replace('_', ' ')}",
-                f"{results.examples[split]:,}",
+                f"{split.replace('_', ' ')}: {metric_title(name, results.positive)}",
+                f"{results.examples[split]:,}{SAMPLE_SIGN * (split in results.samples)}",
                 f"{value:.4f}",
                 "–" if plain is None else f"{plain:.4f}",
             )
@@ -117,7 +132,9 @@ def task_card(
     task = data.task
     on_hub = isinstance(sources, NamedDataset) and not Path(sources.name).is_dir()
     name = sources.name if isinstance(sources, NamedDataset) and on_hub else f"local-{task.name}"
-    notes = ['Of a pair, the pipeline takes `{"text": …, "text_pair": …}`.']
+    pair = ['Of a pair, the pipeline takes `{"text": …, "text_pair": …}`.']
+    notes = pair if len(task.text_columns) > 1 else []
+    notes += [f"F1 is about the class {task.positive}."] if task.positive else []
     return classification_task_card(
         task=task.name,
         purpose=f"text classification ({task.title})",
@@ -131,7 +148,7 @@ def task_card(
         config=sources.config if isinstance(sources, NamedDataset) else None,
         on_hub=on_hub,
         limits=[f"Longer inputs than {args.max_length} tokens lose their end."],
-        notes=notes if len(task.text_columns) > 1 else (),
+        notes=notes,
     )
 
 

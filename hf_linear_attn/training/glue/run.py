@@ -20,7 +20,7 @@ from hf_linear_attn.integrations.model_card import write_model_card
 from hf_linear_attn.training import model_setup
 from hf_linear_attn.training.callbacks import LossCurve, write_loss_curve
 from hf_linear_attn.training.engines import launch_words
-from hf_linear_attn.training.glue.arguments import GlueArguments, task_of
+from hf_linear_attn.training.glue.arguments import GlueArguments
 from hf_linear_attn.training.glue.data import Checkpoint, check_rows, prepare_task
 from hf_linear_attn.training.glue.labels import checkpoint_classes, label_fields
 from hf_linear_attn.training.glue.report import (
@@ -32,6 +32,7 @@ from hf_linear_attn.training.glue.report import (
 )
 from hf_linear_attn.training.glue.sources import NamedDataset, find_sources
 from hf_linear_attn.training.glue.submission import write_submission
+from hf_linear_attn.training.glue.task_choice import task_of
 from hf_linear_attn.training.glue.tasks import TEST_SPLITS
 from hf_linear_attn.training.report import commands_to_go_on
 from hf_linear_attn.training.run import Run
@@ -148,6 +149,8 @@ class GlueRun(Run):
             baseline=self.data.baseline,
             examples={split: len(examples[split]) for split in prefixes},
             constant=self.data.constant,
+            positive=self.data.task.positive,
+            samples=self.data.samples,
             seed=self.training.seed,
             steps=trained.global_step,
             tokens_per_second=trained.metrics.get("train_tokens_per_second"),
@@ -155,7 +158,16 @@ class GlueRun(Run):
         )
         for split, baseline in self.data.baseline.items():
             after |= {f"{prefixes[split]}_baseline_{n}": v for n, v in baseline.items()}
-        return after
+        return after | self._facts(prefixes)
+
+    def _facts(self, prefixes: Mapping[str, str]) -> dict[str, Any]:
+        """What a table over several runs needs to know of the figures."""
+        facts: dict[str, Any] = {}
+        for split, prefix in prefixes.items():
+            rows, is_sample = self.results.examples[split], split in self.data.samples
+            facts |= {f"{prefix}_split": split, f"{prefix}_rows": rows}
+            facts[f"{prefix}_is_sample"] = is_sample
+        return facts | {"positive_class": self.data.task.positive}
 
     def finish(self, trainer: RecipeTrainer, console: Console) -> None:
         """Predictions, card and loss curve; table and commands."""

@@ -14,15 +14,14 @@ class TaskScores:
     """The task's metrics, and their mean as `score`, from logits and labels.
 
     Args:
-        task: names the metrics.
+        task: names the metrics and, of F1, the class.
         order: the classes as the model numbers them; none for a regression.
     """
 
     def __init__(self, task: Task, order: Sequence[str]) -> None:
         self.task = task
-        names = [str(name) for name in order]
         # F1 is about a class by name, whatever its number is.
-        self.positive = names.index(task.positive) if task.positive in names else 1
+        self.positive = list(order).index(str(task.positive)) if "f1" in task.metrics else None
 
     def __call__(self, prediction: EvalPrediction) -> dict[str, float]:
         """Measure predictions of shape (rows, classes), or (rows, 1) of a regression.

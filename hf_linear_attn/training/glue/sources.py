@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hf_linear_attn.training.glue.arguments import TaskArguments
-from hf_linear_attn.training.glue.official_files import check_header
+from hf_linear_attn.training.glue.official_files import check_file
 from hf_linear_attn.training.glue.tasks import (
     EVALUATION_SPLITS,
     TASKS,
@@ -28,6 +28,7 @@ _STEMS = {
     "test": ("test", "test_matched"),
     "test_mismatched": ("test_mismatched",),
 }
+_SAMPLE = "sample_"
 _REVIEW_CLASSES = ("neg", "pos")
 
 
@@ -112,6 +113,13 @@ def describe_sources(sources: Sources) -> str:
     return "Files: " + ", ".join(files)
 
 
+def sample_splits(sources: Sources) -> frozenset[str]:
+    """The splits whose file says by its name that it is a sample of the official rows."""
+    if not isinstance(sources, Mapping):
+        return frozenset()
+    return frozenset(s for s, source in sources.items() if source.path.stem.startswith(_SAMPLE))
+
+
 def review_files(folder: Path) -> Iterator[tuple[Path, str]]:
     """The files of an aclImdb folder with their class, sorted by name."""
     for name in _REVIEW_CLASSES:
@@ -165,7 +173,7 @@ def _in_folder(folder: Path, task: Task) -> Mapping[str, Source]:
         )
     for source in found.values():
         if isinstance(source, Official):
-            check_header(source.path, task, source.layout)
+            check_file(source.path, task, source.layout)
     return found
 
 

@@ -28,6 +28,7 @@ class Splits:
         test: split -> rows that are predicted after training, with labels or without.
         remarks: what people should know of how they were chosen.
         shows_test: what is evaluated are test rows, which must not choose between models.
+        samples: splits that `max_eval_examples` has made smaller.
     """
 
     train: "Dataset"
@@ -35,6 +36,7 @@ class Splits:
     test: Mapping[str, "Dataset"]
     remarks: tuple[str, ...] = ()
     shows_test: bool = False
+    samples: frozenset[str] = frozenset()
 
 
 def choose_splits(rows: "Mapping[str, Dataset]", task: Task, args: TaskArguments) -> Splits:
@@ -64,12 +66,14 @@ def choose_splits(rows: "Mapping[str, Dataset]", task: Task, args: TaskArguments
         remarks.append(f"evaluated on {fraction:g} of the training rows, held out")
     if task.name == "mnli" and "validation_mismatched" not in evaluation:
         remarks.append("no mismatched rows are here: only the matched ones are evaluated")
+    drawn = {n: _sample(part, args.max_eval_examples) for n, part in evaluation.items()}
     return Splits(
         train=_sample(train, args.max_train_examples),
-        evaluation={n: _sample(part, args.max_eval_examples) for n, part in evaluation.items()},
+        evaluation=drawn,
         test=test,
         remarks=tuple(remarks),
         shows_test=shows_test,
+        samples=frozenset(n for n, part in drawn.items() if len(part) < len(evaluation[n])),
     )
 
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from hf_linear_attn.training.glue.arguments import TaskArguments, task_of
+from hf_linear_attn.training.glue.arguments import TaskArguments
+from hf_linear_attn.training.glue.task_choice import task_of
 from hf_linear_attn.training.glue.tasks import GLUE_TASKS
 
 CUSTOM = {

@@ -1,14 +1,19 @@
 """Prepared data: what is cut is counted, what is text stays text, labels follow the model."""
 
+import json
+from pathlib import Path
+
+import numpy as np
 import pytest
 import torch
 from datasets import Dataset
-from transformers import DataCollatorWithPadding
+from transformers import DataCollatorWithPadding, EvalPrediction
 
-from hf_linear_attn.training.glue.arguments import TaskArguments, task_of
+from hf_linear_attn.training.glue.arguments import TaskArguments
 from hf_linear_attn.training.glue.data import Checkpoint, prepare_task
 from hf_linear_attn.training.glue.examples import Tokenization, build_examples
 from hf_linear_attn.training.glue.sources import find_sources
+from hf_linear_attn.training.glue.task_choice import task_of
 from hf_linear_attn.training.tokenizer import load_or_train_tokenizer
 from tests.training.glue.official import write
 
@@ -145,3 +150,68 @@ def test_evaluation_rows_with_hidden_labels_are_refused(glue):
     files = {"train_file": str(glue / "train.csv"), "validation_file": str(glue / "hidden.csv")}
     with pytest.raises(ValueError, match="labels of the validation rows are hidden"):
         prepare(**args, **files)
+
+
+CUSTOM = {"task": "custom", "text_column": "text", "label_column": "label"}
+
+
+def custom_files(*test: str, **given):
+    """Most training rows are spam, most evaluation rows ham."""
+    lines = [f"a {i},{'ham' if i < 2 else 'spam'}" for i in range(6)]
+    write(Path("train.csv"), "text,label", *lines)
+    write(Path("dev.csv"), "text,label", "b,ham", "c,ham", "d,ham", "e,spam")
+    write(Path("test.csv"), "text,label", *test)
+    files = {"train_file": "train.csv", "validation_file": "dev.csv", "test_file": "test.csv"}
+    return {**CUSTOM, **files, **given}
+
+
+def test_some_missing_labels_are_no_hidden_ones():
+    with pytest.raises(ValueError, match=r"test, row 1: the label is missing \(1 of 3 rows\)"):
+        prepare(**custom_files("x,ham", "y,", "z,spam"))
+    data = prepare(**custom_files("x,", "y,", "z,"))
+    assert "test: 3 rows; labels hidden" in "\n".join(data.description)
+    assert "labels" not in data.test["test"].column_names
+
+
+def test_the_constant_answer_comes_from_the_training_rows(glue):
+    data = prepare(**custom_files("x,ham", "y,spam", "z,spam"))
+    assert data.constant == "spam"
+    assert data.baseline["validation"]["accuracy"] == 0.25
+    # Labelled test rows have theirs too.
+    assert data.baseline["test"]["accuracy"] == pytest.approx(2 / 3)
+    dev = glue / "STS-B/dev.tsv"
+    header, *rest = dev.read_text().splitlines()
+    write(dev, header, *(line for line in rest if not line.endswith("0.000")))
+    similarity = prepare(task="stsb", data_dir=str(glue))
+    assert similarity.constant == "2.500"
+
+
+@pytest.mark.parametrize("asked", [None, "ham", "spam"])
+def test_f1_is_about_the_same_class_whoever_numbers_them(asked):
+    given = custom_files("x,ham", "y,spam", metrics=["f1"], positive_class=asked)
+    labels = np.array([1, 0, 0, 0])
+    logits = np.eye(2)[[1, 1, 0, 0]]
+    own = prepare(**given)
+    swapped = prepare(Checkpoint("x", ("spam", "ham")), **given)
+    assert own.task.positive == swapped.task.positive == (asked or "spam")
+    measured = own.scores(EvalPrediction(logits, labels))["f1"]
+    assert measured == pytest.approx(0.8 if asked == "ham" else 2 / 3)
+    again = swapped.scores(EvalPrediction(logits[:, ::-1], 1 - labels))["f1"]
+    assert again == pytest.approx(measured)
+
+
+def test_samples_are_named(tmp_path):
+    for split in ("train", "dev"):
+        rows = [{"premise": "a", "hypothesis": "b", "label": label} for label in (0, 1, 2)]
+        write(tmp_path / f"MNLI/sample_{split}.jsonl", *map(json.dumps, rows))
+    data = prepare(task="mnli", data_dir=str(tmp_path))
+    assert data.samples == {"validation"}
+    assert "validation (a sample): 3 rows" in "\n".join(data.description)
+
+
+def test_how_labels_were_read_is_said():
+    lines = [f"a film {i},{i % 5 + 1}" for i in range(10)]
+    write(Path("stars.csv"), "text,label", *lines)
+    data = prepare(task="amazon", train_file="stars.csv", validation_file="stars.csv")
+    assert "column 'label' numbers the classes 1 to 5 from 1" in data.description
+    assert "1 2, 2 2, 3 2, 4 2, 5 2" in data.description[1]

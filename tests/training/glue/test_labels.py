@@ -5,16 +5,18 @@ import pytest
 from datasets import Dataset
 
 import hf_linear_attn as hla
-from hf_linear_attn.training.glue.arguments import TaskArguments, task_of
+from hf_linear_attn.training.glue.arguments import TaskArguments
 from hf_linear_attn.training.glue.labels import (
     check_variety,
     checkpoint_classes,
     class_names,
     label_fields,
     order_of_classes,
+    positive_class,
     targets,
 )
 from hf_linear_attn.training.glue.splits import choose_splits
+from hf_linear_attn.training.glue.task_choice import task_of
 from hf_linear_attn.training.glue.tasks import GLUE_TASKS, TASKS
 
 
@@ -163,3 +165,44 @@ def test_a_share_is_held_out_only_where_there_are_no_evaluation_rows():
     args = custom(validation_fraction=0.5)
     with pytest.raises(ValueError, match="evaluation rows of its own"):
         choose_splits(given, task_of(args), args)
+
+
+def test_a_config_may_name_its_classes_without_numbering_them():
+    made = config(("b", "a"))
+    made.label2id = None
+    assert checkpoint_classes(made) == ("b", "a")
+    made.id2label = {0: "a", 1: "a"}
+    with pytest.raises(ValueError, match="names a class twice"):
+        checkpoint_classes(made)
+
+
+def test_classes_without_names_can_be_given_theirs():
+    message = r'without names.*id2label into its config.json, such as {"0": "entailment", .*or pass'
+    with pytest.raises(ValueError, match=message):
+        order_of_classes(TASKS["rte"].labels, ("LABEL_0", "LABEL_1"), "x")
+
+
+def test_the_class_of_f1_goes_by_its_name():
+    f1 = custom(metrics=["accuracy", "f1"])
+    assert positive_class(task_of(f1), ("ham", "spam"), None) == "spam"
+    assert positive_class(task_of(f1), ("ham", "spam"), "ham") == "ham"
+    assert positive_class(task_of(custom()), ("ham", "spam"), None) is None
+    assert positive_class(TASKS["mrpc"], TASKS["mrpc"].labels, None) == "equivalent"
+    with pytest.raises(ValueError, match=r"got 'spamm', expected one of ham, spam.*'spam'"):
+        positive_class(task_of(f1), ("ham", "spam"), "spamm")
+    with pytest.raises(ValueError, match="positive_class is for f1"):
+        custom(positive_class="spam")
+
+
+def test_rows_are_named_as_in_their_file():
+    given = rows("positive", "negative", "odd").select([2, 0])
+    with pytest.raises(ValueError, match="row 2: label 'odd' is unknown"):
+        targets(given, "train", TASKS["sst2"], TASKS["sst2"].labels)
+
+
+def test_smaller_evaluations_are_samples():
+    given = {"train": rows("a", "b"), "validation": rows("a", "b", "a")}
+    args = custom(max_eval_examples=2)
+    assert choose_splits(given, task_of(args), args).samples == {"validation"}
+    args = custom(max_eval_examples=3)
+    assert choose_splits(given, task_of(args), args).samples == set()

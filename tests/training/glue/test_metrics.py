@@ -57,6 +57,8 @@ def test_batches_and_combinations_work_as_evaluate_has_them():
     both = evaluate.combine([metrics.Accuracy(), metrics.F1()])
     result = both.compute(predictions=[0, 1], references=[1, 1])
     assert result == {"accuracy": 0.5, "f1": pytest.approx(2 / 3)}
+    result = both.compute(predictions=[0, 0, 1], references=[0, 1, 0], positive=0)
+    assert result == {"accuracy": pytest.approx(1 / 3), "f1": 0.5}
 
 
 def test_the_names_of_arguments_are_those_of_the_metrics():
@@ -90,8 +92,9 @@ def test_the_loss_is_the_mean_over_rows():
 
 def test_the_constant_answer_is_the_training_rows_majority_or_mean():
     scores = TaskScores(TASKS["sst2"], TASKS["sst2"].labels)
-    training, labels = np.array([1, 1, 0]), np.array([0, 0, 1, 1, 1])
-    assert scores.of_constant(training, labels)["accuracy"] == 0.6
+    # Most evaluation rows are of the other class, which nobody can know before.
+    training, labels = np.array([1, 1, 0]), np.array([0, 0, 0, 1, 1])
+    assert scores.of_constant(training, labels)["accuracy"] == 0.4
     similarity = TaskScores(TASKS["stsb"], ())
     assert similarity.constant(np.array([1.0, 4.0])) == 2.5
     assert similarity.of_constant(np.array([1.0, 4.0]), np.array([0.0, 5.0]))["pearson"] == 0

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from hf_linear_attn.training.glue.arguments import TaskArguments, task_of
+from hf_linear_attn.training.glue.arguments import TaskArguments
 from hf_linear_attn.training.glue.rows import left_out, read_rows
 from hf_linear_attn.training.glue.sources import describe_sources, find_sources
+from hf_linear_attn.training.glue.task_choice import task_of
 from hf_linear_attn.training.glue.tasks import GLUE_TASKS, TASKS
 from tests.training.glue.official import write
 
@@ -19,7 +20,7 @@ def rows_of(**given):
     args = TaskArguments(**given)
     task = task_of(args)
     sources = find_sources(args, task)
-    return read_rows(sources, task)
+    return read_rows(sources, task).splits
 
 
 @pytest.mark.parametrize("task", GLUE_TASKS)
@@ -241,3 +242,35 @@ def test_hidden_scores_of_the_hub_are_hidden(tmp_path):
     rows = rows_of(task="stsb", train_file=file, validation_file=file, test_file=hidden)
     assert rows["train"]["label"][:] == ["1", "2.5"]
     assert rows["test"]["label"][:] == [""]
+
+
+def test_a_very_long_text_is_read(glue):
+    text = "word " * 40_000
+    write(glue / "SST-2/train.tsv", "sentence\tlabel", f"{text}\t1", "bad\t0")
+    assert rows_of(task="sst2", data_dir=str(glue))["train"][0]["text"] == text.strip()
+
+
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "json", "official", "aclImdb"])
+def test_a_file_without_rows_is_one_clear_line(glue, suffix):
+    write(Path("none.csv"), "sentence,label")
+    write(Path("none.tsv"), "sentence\tlabel")
+    write(Path("none.json"), "[]")
+    write(glue / "SST-2/train.tsv", "sentence\tlabel", "")
+    for name in ("neg", "pos"):
+        Path(f"aclImdb/train/{name}").mkdir(parents=True)
+    given = {"task": "sst2", "train_file": f"none.{suffix}"}
+    if suffix == "official":
+        given = {"task": "sst2", "data_dir": str(glue)}
+    if suffix == "aclImdb":
+        given = {"task": "imdb", "data_dir": "aclImdb"}
+    with pytest.raises(ValueError, match=r"has no rows.*; give"):
+        rows_of(**given)
+
+
+def test_the_embedded_rows_follow_their_corpus(monkeypatch):
+    from hf_linear_attn.training.glue import rows
+
+    made = [[{"text": name, "label": "library", "index": 0}] for name in ("first", "second")]
+    for expected in made:
+        monkeypatch.setattr(rows, "embedded_rows", lambda expected=expected: iter(expected))
+        assert list(rows_of(task="embedded")["train"]) == expected
