@@ -8,12 +8,13 @@ from typing import Any, cast
 
 from rich.console import Console
 from rich.text import Text
-from transformers import PreTrainedModel, TrainerCallback
+from transformers import PreTrainedModel, TrainerCallback, TrainerState, TrainingArguments
 from transformers.trainer_pt_utils import get_model_param_count
 from transformers.trainer_utils import TrainOutput
 
 from hf_linear_attn.integrations.model_card import write_model_card
 from hf_linear_attn.models.lra import LraForSequenceClassification
+from hf_linear_attn.training.checkpoints import checkpoint_steps
 from hf_linear_attn.training.engines import launch_words
 from hf_linear_attn.training.lra.arguments import LraRunArguments
 from hf_linear_attn.training.lra.card import lra_card
@@ -157,14 +158,14 @@ class LraRun(Run):
         after: dict[str, Any],
         tested: dict[str, Any],
     ) -> LraResults:
-        state, longer = trainer.state, self.data.over_long
+        longer = self.data.over_long
         return LraResults(
             task=self.task.name,
             preset=self.preset.name,
             attention=self.args.model.attention,
             test_accuracy=tested["test_accuracy"],
             best_validation_accuracy=after["eval_accuracy"],
-            best_step=_step_of(state.best_model_checkpoint) or state.global_step,
+            best_step=_best_step(trainer.state),
             chance_level=self.data.chance,
             test_examples=len(self.data.splits["test"]),
             over_long_train=longer["train"],
@@ -210,8 +211,32 @@ def _check_best_counts(run: LraRun) -> None:
             f"greater_is_better true), got {args.load_best_model_at_end}, "
             f"{args.metric_for_best_model} and {args.greater_is_better}"
         )
+    evaluated, saved = (_cadence(args, kind) for kind in ("eval", "save"))
+    if evaluated != saved or args.eval_strategy == "no":
+        raise ValueError(
+            "the checkpoint that is best on the validation split is the one tested, so that each "
+            "validation needs its checkpoint: expected eval_strategy steps or epoch, the same "
+            f"save_strategy, and save_steps as eval_steps; got validation {evaluated} and "
+            f"checkpoints {saved}"
+        )
+    steps = args.max_steps
+    if args.eval_strategy == "steps" and 0 < steps < args.eval_steps:
+        raise ValueError(
+            f"eval_steps: got {args.eval_steps:g}, more than the {steps} steps of the run: no "
+            "checkpoint would be validated; lower eval_steps and save_steps"
+        )
 
 
-def _step_of(checkpoint: str | None) -> int | None:
-    """The step in a checkpoint's name."""
-    return None if checkpoint is None else int(Path(checkpoint).name.rpartition("-")[2])
+def _cadence(args: TrainingArguments, kind: str) -> str:
+    strategy, steps = getattr(args, f"{kind}_strategy"), getattr(args, f"{kind}_steps")
+    return f"every {steps:g} steps" if strategy == "steps" else f"by {strategy.value}"
+
+
+def _best_step(state: TrainerState) -> int:
+    """The step of the checkpoint that is tested."""
+    if state.best_model_checkpoint is None:
+        raise ValueError(
+            "no checkpoint was validated, so that none is the best; lower eval_steps, save_steps "
+            "or eval_delay, with another output_dir"
+        )
+    return checkpoint_steps(Path(state.best_model_checkpoint))
