@@ -106,8 +106,9 @@ def test_a_run_leaves_everything_behind_and_says_the_truth(run, capsys):
     assert "chance level" in out
     assert "ListOps, preset official" in out
     assert "none was longer" in out
-    assert "6 steps instead of 5,000" in out
-    assert "a trunk of 1 layers, 16 wide, instead of 4, 512 wide" in out
+    assert "optimiser steps 6 instead of 5,000" in out
+    assert "hidden_size 16 instead of 512" in out
+    assert "Drawing 110 ListOps expressions, about 1 s on 1 process, into drawn/listops-" in out
 
     with open("run/accuracy_curve.csv", newline="") as file:
         assert [row["step"] for row in csv.DictReader(file)] == [str(step) for step in range(7)]

@@ -19,13 +19,14 @@ from hf_linear_attn.training.engines import launch_words
 from hf_linear_attn.training.lra.arguments import LraRunArguments
 from hf_linear_attn.training.lra.card import lra_card
 from hf_linear_attn.training.lra.curve import write_curve
-from hf_linear_attn.training.lra.data import max_length, prepare_task
+from hf_linear_attn.training.lra.data import CHANCE, max_length, prepare_task
 from hf_linear_attn.training.lra.listops import check_possible
 from hf_linear_attn.training.lra.model_setup import (
     build_lra_config,
     build_lra_model,
 )
 from hf_linear_attn.training.lra.presets import PRESETS
+from hf_linear_attn.training.lra.protocol import differences
 from hf_linear_attn.training.lra.results import LraResults, show_results
 from hf_linear_attn.training.lra.schedules import check_schedule
 from hf_linear_attn.training.lra.tasks import TASKS, find_folder
@@ -44,10 +45,12 @@ class LraRun(Run):
     Args:
         args: with a single task.
         program: path of the recipe, for the commands to run next.
+        configs: folder of its configurations, which say what is published.
     """
 
-    def __init__(self, args: LraRunArguments, program: str) -> None:
+    def __init__(self, args: LraRunArguments, program: str, configs: Path) -> None:
         super().__init__(args)
+        self.configs = configs
         self.args = args
         self.program = program
         self.task = TASKS[args.lra.task]
@@ -85,7 +88,7 @@ class LraRun(Run):
         return [
             title,
             *self.data.describe(),
-            f"chance level on the test split: {self.data.chance:.2%}",
+            f"chance level, {CHANCE}: {self.data.chance:.2%}",
         ]
 
     def build_model(self) -> PreTrainedModel:
@@ -168,6 +171,7 @@ class LraRun(Run):
             best_step=_best_step(trainer.state),
             chance_level=self.data.chance,
             test_examples=len(self.data.splits["test"]),
+            test_examples_there=self.data.splits["test"].available,
             over_long_train=longer["train"],
             over_long_validation=longer["validation"],
             over_long_test=longer["test"],
@@ -175,30 +179,10 @@ class LraRun(Run):
             parameters=get_model_param_count(trainer.model),
             steps=trained.global_step,
             data=self.data.source,
-            differences=self._differences(trained.global_step),
+            differences=differences(
+                self.args, self.config, self.data, trained.global_step, self.configs
+            ),
         )
-
-    def _differences(self, steps: int) -> list[str]:
-        """What is not at the scale at which the preset's results were published."""
-        scale, args = self.preset.tasks[self.task.name], self.training
-        batch = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
-        found = [
-            (steps, scale.steps, "steps"),
-            (batch, scale.batch, "examples a step"),
-            (len(self.data.splits["train"]), scale.train, "training examples"),
-            (self.data.max_length, scale.length, "symbols at most"),
-        ]
-        trunk = self.config.encoder
-        shape = (trunk.hidden_size, trunk.num_hidden_layers)
-        texts = [f"{got:,} {what} instead of {due:,}" for got, due, what in found if got != due]
-        if shape not in scale.shapes:
-            width, layers = scale.shapes[0]
-            texts.append(
-                f"a trunk of {shape[1]} layers, {shape[0]} wide, instead of {layers}, {width} wide"
-            )
-        if self.args.lra.is_drawn(self.task.name):
-            texts.append("examples drawn here instead of the released ones")
-        return texts
 
 
 def _check_best_counts(run: LraRun) -> None:

@@ -54,7 +54,9 @@ def read_runs(argv: list[str], configs: Path) -> tuple[list[LraRunArguments], Pa
     return runs, base
 
 
-def carry_out_all(runs: list[LraRunArguments], base: Path | None, program: str) -> None:
+def carry_out_all(
+    runs: list[LraRunArguments], base: Path | None, program: str, configs: Path
+) -> None:
     """Lead the runs one after the other; with a folder for all, print their common table.
 
     Everything that can be known of any run is checked before the first one begins. Finished runs
@@ -64,11 +66,12 @@ def carry_out_all(runs: list[LraRunArguments], base: Path | None, program: str) 
         runs: of `read_runs`.
         base: likewise.
         program: path of the recipe.
+        configs: folder of its configurations.
 
     Raises:
         ValueError: a mistake, before anything is trained.
     """
-    made = [LraRun(args, program) for args in runs]
+    made = [LraRun(args, program, configs) for args in runs]
     for run in made:
         run.check()
     console = Console(quiet=made[0].training.process_index > 0)
