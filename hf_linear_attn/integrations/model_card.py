@@ -29,6 +29,8 @@ class Loading:
             there is none.
         example: what the pipeline is called with.
         options: further arguments of the call, numbers or words.
+        code: where there is no pipeline, Python lines that go from an input to `model`'s answer.
+        input_kind: what they begin with, such as "an expression".
     """
 
     model_class: str
@@ -37,6 +39,8 @@ class Loading:
     pipeline: str | None = None
     example: str = ""
     options: Mapping[str, int | float | str] = field(default_factory=dict)
+    code: str = ""
+    input_kind: str = ""
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from hf_linear_attn.training.classification_card import MetricResult, classifica
 from hf_linear_attn.training.lra.data import CHANCE, LraData
 from hf_linear_attn.training.lra.presets import PRESETS
 from hf_linear_attn.training.lra.results import LraResults
+from hf_linear_attn.training.lra.usage import usage
 from hf_linear_attn.training.run_card import model_facts, run_card
 
 _HEAD_FACTS = ("task", "preset", "pooling", "interaction", "head_layers", "initialization")
@@ -39,10 +40,16 @@ def lra_card(
     seed, preset = training.seed, PRESETS[results.preset]
     validation = len(data.splits["validation"])
     accuracy = results.test_accuracy
+    code, input_kind = usage(data.task, data.max_length)
     task = classification_task_card(
         task=results.task,
         purpose=f"the task {data.task.title} of Long Range Arena",
-        loading=Loading("AutoModelForSequenceClassification", has_tokenizer=False),
+        loading=Loading(
+            "AutoModelForSequenceClassification",
+            has_tokenizer=False,
+            code=code,
+            input_kind=input_kind,
+        ),
         data=data.describe(),
         results=[
             MetricResult(
