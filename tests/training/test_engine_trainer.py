@@ -159,6 +159,17 @@ def test_the_best_checkpoint_is_found_in_a_folder_that_was_moved(tmp_path, token
     assert all(map(torch.equal, weights(again), weights(whole)))
 
 
+def test_the_best_checkpoint_is_found_where_no_later_one_is_saved(tmp_path, tokenizer):
+    args = {**BEST, "save_strategy": "best"}
+    whole = make_trainer(tmp_path / "run", tokenizer, rows(24), **args)
+    whole.train()
+    assert [path.name for path in (tmp_path / "run").glob("check*")] == ["checkpoint-4"]
+    (tmp_path / "run").rename(tmp_path / "moved")
+    again = make_trainer(tmp_path / "moved", tokenizer, rows(24), **args)
+    again.train(str(tmp_path / "moved" / "checkpoint-4"))
+    assert all(map(torch.equal, weights(again), weights(whole)))
+
+
 @pytest.mark.parametrize("step", [8, 12])
 def test_a_best_checkpoint_that_is_missing_is_named(tmp_path, tokenizer, step):
     make_trainer(tmp_path, tokenizer, rows(24), **BEST).train()
