@@ -29,7 +29,8 @@ class Loading:
             there is none.
         example: what the pipeline is called with.
         options: further arguments of the call, numbers or words.
-        code: where there is no pipeline, Python lines that go from an input to `model`'s answer.
+        imports: where there is no pipeline, what `code` imports.
+        code: Python lines that go from an input to `model`'s answer.
         input_kind: what they begin with, such as "an expression".
     """
 
@@ -39,6 +40,7 @@ class Loading:
     pipeline: str | None = None
     example: str = ""
     options: Mapping[str, int | float | str] = field(default_factory=dict)
+    imports: str = ""
     code: str = ""
     input_kind: str = ""
 

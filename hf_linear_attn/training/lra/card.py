@@ -4,13 +4,13 @@ import dataclasses
 
 from transformers import TrainingArguments
 
-from hf_linear_attn.integrations.model_card import CardFacts, Loading
+from hf_linear_attn.integrations.model_card import CardFacts
 from hf_linear_attn.models.lra import LraForSequenceClassification
 from hf_linear_attn.training.classification_card import MetricResult, classification_task_card
 from hf_linear_attn.training.lra.data import CHANCE, LraData
 from hf_linear_attn.training.lra.presets import PRESETS
 from hf_linear_attn.training.lra.results import LraResults
-from hf_linear_attn.training.lra.usage import usage
+from hf_linear_attn.training.lra.usage import loading
 from hf_linear_attn.training.run_card import model_facts, run_card
 
 _HEAD_FACTS = ("task", "preset", "pooling", "interaction", "head_layers", "initialization")
@@ -40,16 +40,10 @@ def lra_card(
     seed, preset = training.seed, PRESETS[results.preset]
     validation = len(data.splits["validation"])
     accuracy = results.test_accuracy
-    code, input_kind = usage(data.task, data.max_length)
     task = classification_task_card(
         task=results.task,
         purpose=f"the task {data.task.title} of Long Range Arena",
-        loading=Loading(
-            "AutoModelForSequenceClassification",
-            has_tokenizer=False,
-            code=code,
-            input_kind=input_kind,
-        ),
+        loading=loading(data.task, data.max_length),
         data=data.describe(),
         results=[
             MetricResult(

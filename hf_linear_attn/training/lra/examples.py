@@ -98,7 +98,7 @@ def _longer(name: str, split: RawSplit, task: LraTask, max_length: int, rule: st
     if not lengths.all():
         row = int(np.argwhere(lengths == 0)[0, 0])
         raise ValueError(f"{task.name}, {name}: example {row} is empty")
-    longer = (lengths > max_length).any(1)
+    longer = np.logical_or.reduce(lengths > max_length, axis=1)
     if longer.any() and rule == "refuse":
         raise ValueError(
             f"{task.name}, {name}: {longer.sum():,} of {len(split):,} examples have more than "

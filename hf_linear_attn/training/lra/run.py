@@ -203,10 +203,10 @@ def _check_best_counts(run: LraRun) -> None:
             f"save_strategy, and save_steps as eval_steps; got validation {evaluated} and "
             f"checkpoints {saved}"
         )
-    steps = args.max_steps
-    if args.eval_strategy == "steps" and 0 < steps < args.eval_steps:
+    steps, every = args.max_steps, args.eval_steps or 0
+    if args.eval_strategy == "steps" and 0 < steps < every:
         raise ValueError(
-            f"eval_steps: got {args.eval_steps:g}, more than the {steps} steps of the run: no "
+            f"eval_steps: got {every:g}, more than the {steps} steps of the run: no "
             "checkpoint would be validated; lower eval_steps and save_steps"
         )
 

@@ -1,5 +1,9 @@
-"""Python lines for the model card: from an input of a task to the model's logits."""
+"""Python lines for the model card: from an input of a task to the model's logits.
 
+Each text has its imports, an empty line, and the lines that make `ids`.
+"""
+
+from hf_linear_attn.integrations.model_card import Loading
 from hf_linear_attn.training.lra.tasks import LraTask
 
 _LOGITS = """
@@ -49,8 +53,8 @@ ids = torch.from_numpy(pixels.reshape(1, -1)).long()"""
 _ALONE = "input_ids=ids"
 
 
-def usage(task: LraTask, max_length: int) -> tuple[str, str]:
-    """Lines that use a loaded `model`, and what they begin with.
+def loading(task: LraTask, max_length: int) -> Loading:
+    """How the card says a model is loaded, and brought from an input to logits.
 
     Args:
         task: of the model.
@@ -65,5 +69,12 @@ def usage(task: LraTask, max_length: int) -> tuple[str, str]:
         "pathx": (_SCENE, "a picture", _ALONE),
     }[task.name]
     side = 128 if task.name == "pathx" else 32
-    lines = code.format(length=max_length, side=side) + _LOGITS.format(arguments=arguments)
-    return lines.strip(), kind
+    imports, _, making = code.strip().partition("\n\n")
+    lines = making.format(length=max_length, side=side) + _LOGITS.format(arguments=arguments)
+    return Loading(
+        "AutoModelForSequenceClassification",
+        has_tokenizer=False,
+        imports=imports,
+        code=lines,
+        input_kind=kind,
+    )
