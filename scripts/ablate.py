@@ -91,21 +91,15 @@ def main(argv: list[str]) -> None:
     settings = [run_settings(plan.grid, cell, plan.extra) for cell in cells]
     for cell, of_cell in zip(cells, settings, strict=True):
         check_settings(plan, cell, of_cell)
-    figures: list[dict[int, float]] = [{} for _ in cells]
-    failures: list[dict[int, str]] = [{} for _ in cells]
+    results = [CellResult(cell, {}, {}, {}) for cell in cells]
     with _progress(console) as progress:
         task = progress.add_task("", total=len(cells) * len(plan.seeds))
         # Seed by seed: a first look at all cells comes early.
         for seed in plan.seeds:
             for i, cell in enumerate(cells):
                 progress.update(task, description=f"{describe(plan.grid, cell)}, seed {seed}")
-                outcome = run_cell(plan, cell, settings[i], seed)
-                if isinstance(outcome, str):
-                    failures[i][seed] = outcome
-                else:
-                    figures[i][seed] = outcome
+                run_cell(plan, results[i], settings[i], seed)
                 progress.advance(task)
-    results = [CellResult(*r) for r in zip(cells, figures, failures, strict=True)]
     write_report(plan.grid, results, plan.folder)
     _show(console, plan, results)
 
@@ -148,9 +142,25 @@ def check_settings(plan: Plan, cell: Cell, settings: Mapping[str, Any]) -> None:
         raise ValueError(f"{describe(plan.grid, cell)}: {error}") from error
 
 
-def run_cell(plan: Plan, cell: Cell, settings: Mapping[str, Any], seed: int) -> float | str:
-    """The figure of a run, which is carried out unless it is finished; else why it failed."""
-    folder = plan.folder / slug(cell) / f"seed-{seed}"
+def run_cell(plan: Plan, result: CellResult, settings: Mapping[str, Any], seed: int) -> None:
+    """Put the figures of a run, which is carried out unless it is finished, or why it failed."""
+    folder = plan.folder / slug(result.cell) / f"seed-{seed}"
+    metric = plan.grid.metric
+    try:
+        _carry_out(plan, settings, seed, folder)
+        figure = _figure(metric.key, folder / RESULTS_FILE)
+        if metric.baseline is not None:
+            result.baselines[seed] = _figure(metric.baseline, folder / RESULTS_FILE)
+        result.figures[seed] = figure
+    except FailedRunError as error:
+        result.failures[seed] = str(error)
+
+
+class FailedRunError(Exception):
+    """A run that failed or left no figure; the message says why."""
+
+
+def _carry_out(plan: Plan, settings: Mapping[str, Any], seed: int, folder: Path) -> None:
     wanted = {**settings, "seed": seed, "output_dir": str(folder)}
     text = yaml.safe_dump(wanted, sort_keys=False, allow_unicode=True)
     # Beside the run's folder, which is the run's alone: with which settings it was finished.
@@ -164,9 +174,8 @@ def run_cell(plan: Plan, cell: Cell, settings: Mapping[str, Any], seed: int) -> 
         with open(log, "w", encoding="utf-8") as opened:
             code = subprocess.run(command, stdout=opened, stderr=subprocess.STDOUT).returncode
         if code:
-            return f"exit code {code}: {_last_line(log)}"
+            raise FailedRunError(f"exit code {code}: {_last_line(log)}")
         write_atomically(finished, text)
-    return _figure(plan.grid.metric.key, folder / RESULTS_FILE)
 
 
 def describe(grid: Grid, cell: Cell) -> str:
@@ -175,15 +184,17 @@ def describe(grid: Grid, cell: Cell) -> str:
     return ", ".join(f"{axis.name} {value.name}" for axis, value in pairs)
 
 
-def _figure(key: str, file: Path) -> float | str:
+def _figure(key: str, file: Path) -> float:
     try:
         results = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        return f"{file} cannot be read: {error}"
+        raise FailedRunError(f"{file} cannot be read: {error}") from error
     value = results.get(key)
     if not isinstance(value, int | float):
-        return f"{file} has no number {key!r}{did_you_mean(key, results)}"
-    return float(value) if math.isfinite(value) else f"{key} is {value}"
+        raise FailedRunError(f"{file} has no number {key!r}{did_you_mean(key, results)}")
+    if not math.isfinite(value):
+        raise FailedRunError(f"{key} is {value}")
+    return float(value)
 
 
 def _last_line(log: Path) -> str:

@@ -7,6 +7,7 @@ Published results come from `hf_linear_attn.training.published`, which says what
 """
 
 import sys
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ DATA, README = ROOT / "docs" / "recipes.yaml", ROOT / "README.md"
 BEGIN = "<!-- recipes: begin (written by scripts/recipe_table.py) -->"
 END = "<!-- recipes: end -->"
 _HEADINGS = ("task", "command", "hardware", "time", "result here", "published")
+_SIGNS = "†‡§¶‖#"
 _NOT_RUN = "not run here"
 
 
@@ -70,10 +72,11 @@ class Entry:
 
 def main(argv: list[str]) -> None:
     """Print the table, or write it into the README."""
-    if argv not in ([], ["--write"]):
-        raise ValueError(f"got {' '.join(argv)!r}; the only argument is --write")
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    parser.add_argument("--write", action="store_true", help="put the table into README.md")
+    args = parser.parse_args(argv)
     table = render(read_entries(DATA))
-    if not argv:
+    if not args.write:
         sys.stdout.write(table)
         return
     write_atomically(README, with_table(README.read_text(encoding="utf-8"), table))
@@ -92,13 +95,17 @@ def read_entries(path: Path) -> list[Entry]:
 def render(entries: list[Entry]) -> str:
     """The table as Markdown, with the footnotes of its published figures."""
     lines = [_row(_HEADINGS), "|" + " --- |" * len(_HEADINGS)]
-    notes: list[str] = []
+    signs: dict[str, str] = {}
     for entry in entries:
         text, own = _published(entry.published)
-        notes += [note for note in own if note not in notes]
+        # Each table has signs of its own; here a note has one for all lines.
+        for note in own:
+            signs.setdefault(note[1:], _SIGNS[len(signs)])
+        text = text.translate({ord(note[0]): signs[note[1:]] for note in own})
         figures = (entry.time or _NOT_RUN, entry.result or _NOT_RUN)
         lines.append(_row((entry.task, f"`{entry.command}`", entry.hardware, *figures, text)))
-    return "\n".join([*lines, "", *[f"{note}\n" for note in notes]]).rstrip("\n") + "\n"
+    notes = [f"{sign}{note}\n" for note, sign in signs.items()]
+    return "\n".join([*lines, "", *notes]).rstrip("\n") + "\n"
 
 
 def with_table(readme: str, table: str) -> str:

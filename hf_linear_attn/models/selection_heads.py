@@ -16,7 +16,7 @@ from transformers.modeling_outputs import (
 from hf_linear_attn.hf_internals import can_return_tuple
 from hf_linear_attn.models.configuration import LinearAttnConfig
 from hf_linear_attn.models.pooling import real_tokens, refuse_documents
-from hf_linear_attn.models.task_heads import PooledClassifier, whole_rows
+from hf_linear_attn.models.task_heads import PooledClassifier, summed_loss, whole_rows
 from hf_linear_attn.models.task_labels import check_answers, check_classes
 from hf_linear_attn.models.trunk import LinearAttnModel, LinearAttnPreTrainedModel
 
@@ -28,7 +28,7 @@ class LinearAttnForMultipleChoice(LinearAttnPreTrainedModel):
         config: any variant's config; it is copied and settled, never changed.
     """
 
-    accepts_loss_kwargs = False
+    accepts_loss_kwargs = True
 
     def __init__(self, config: LinearAttnConfig):
         super().__init__(config.settle())
@@ -46,6 +46,7 @@ class LinearAttnForMultipleChoice(LinearAttnPreTrainedModel):
         token_type_ids: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
+        num_items_in_batch: Tensor | int | None = None,
         **kwargs: Any,
     ) -> MultipleChoiceModelOutput:
         """Choose one of several rows.
@@ -55,6 +56,8 @@ class LinearAttnForMultipleChoice(LinearAttnPreTrainedModel):
                 `LinearAttnModel.forward`.
             inputs_embeds: float (batch, choices, seq, hidden); or input_ids.
             labels: int (batch,), the right choice; −100 = no target.
+            num_items_in_batch: number of labels the summed loss is divided by (over accumulation
+                steps and processes); None = those of this call.
             **kwargs: output_hidden_states, output_attentions, return_dict.
 
         Returns:
@@ -87,7 +90,11 @@ class LinearAttnForMultipleChoice(LinearAttnPreTrainedModel):
         if labels is not None:
             check_classes(labels, (shape[0],), shape[1])
             # Transformers' table of losses has none for this head.
-            loss = nn.functional.cross_entropy(logits.float(), labels.long().to(logits.device))
+            targets = labels.long().to(logits.device)
+            if num_items_in_batch is None:
+                loss = nn.functional.cross_entropy(logits.float(), targets)
+            else:
+                loss = summed_loss(logits, targets) / num_items_in_batch
         return MultipleChoiceModelOutput(
             loss=loss,
             logits=logits,

@@ -2,9 +2,10 @@
 
 All heads of tasks call the trunk as it is, encoder or decoder.
 
-The loss of rows is a mean over the rows at hand, so the Trainer itself has to divide it by the
-accumulation steps: `accepts_loss_kwargs = False`. The loss of tokens is divided by the number of
-targets of the whole step, which the Trainer passes: `accepts_loss_kwargs = True`.
+The summed loss is divided by the number of targets of the whole step, which the Trainer passes:
+`accepts_loss_kwargs = True`. Micro-batches of other sizes, such as the last ones of an epoch, count
+by their rows then. Of answers to questions the Trainer has no count: there it takes the mean over
+micro-batches (`accepts_loss_kwargs = False`).
 """
 
 from typing import Any
@@ -50,6 +51,11 @@ def whole_rows(kwargs: dict[str, Any]) -> dict[str, Any]:
     return {**kwargs, "use_cache": False, "return_dict": True}
 
 
+def summed_loss(logits: Tensor, labels: Tensor) -> Tensor:
+    """Summed cross-entropy in fp32 of (batch, classes) with int labels (batch,), −100 = none."""
+    return nn.functional.cross_entropy(logits.float(), labels.view(-1), reduction="sum")
+
+
 class PooledClassifier(nn.Module):
     """Scores of a pooled row.
 
@@ -93,7 +99,7 @@ class LinearAttnForSequenceClassification(LinearAttnPreTrainedModel):
         config: any variant's config; it is copied and settled, never changed.
     """
 
-    accepts_loss_kwargs = False
+    accepts_loss_kwargs = True
 
     def __init__(self, config: LinearAttnConfig):
         super().__init__(config.settle())
@@ -111,6 +117,7 @@ class LinearAttnForSequenceClassification(LinearAttnPreTrainedModel):
         token_type_ids: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
+        num_items_in_batch: Tensor | int | None = None,
         **kwargs: Any,
     ) -> SequenceClassifierOutput:
         """Label every row.
@@ -123,6 +130,8 @@ class LinearAttnForSequenceClassification(LinearAttnPreTrainedModel):
                 (batch, num_labels) numbers, or float (batch, num_labels) of 0 and 1 for several
                 classes at once. None there: chosen by Transformers' rule from num_labels and the
                 type of the first labels, and kept.
+            num_items_in_batch: number of labels the summed loss is divided by (over accumulation
+                steps and processes); None = those of this call.
             **kwargs: output_hidden_states, output_attentions, return_dict.
 
         Returns:
@@ -146,6 +155,10 @@ class LinearAttnForSequenceClassification(LinearAttnPreTrainedModel):
             loss = self.loss_function(
                 labels=targets, pooled_logits=logits.float(), config=self.config
             )
+            if num_items_in_batch is not None:
+                one_of_many = self.config.problem_type == "single_label_classification"
+                summed = summed_loss(logits, targets) if one_of_many else loss * targets.numel()
+                loss = summed / num_items_in_batch
         return SequenceClassifierOutput(
             loss=loss,
             logits=logits,

@@ -47,6 +47,8 @@ class Metric:
         greater_is_better: whether the highest mean is the best.
         pattern: how it is printed.
         scale: factor in print, 100 for per cent.
+        baseline: key of what each run has measured beside it, such as a unigram model; None = none.
+        baseline_label: its heading.
     """
 
     key: str
@@ -54,6 +56,8 @@ class Metric:
     greater_is_better: bool = False
     pattern: str = "{:.4f}"
     scale: float = 1.0
+    baseline: str | None = None
+    baseline_label: str = "baseline"
 
     def __post_init__(self) -> None:
         """Check the pattern before anything is run."""

@@ -3,12 +3,12 @@
 import csv
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from rich.table import Table
 
-from hf_linear_attn.training.ablation_grid import Cell, Grid
+from hf_linear_attn.training.ablation_grid import Cell, Grid, Metric
 from hf_linear_attn.training.atomic_files import write_atomically
 from hf_linear_attn.training.spread import spread
 
@@ -23,25 +23,35 @@ class CellResult:
         cell: its values.
         figures: the metric by seed, of the runs that are finished.
         failures: the reason by seed, of the runs that failed.
+        baselines: the metric's baseline by seed, of the runs that are finished.
     """
 
     cell: Cell
-    figures: Mapping[int, float]
-    failures: Mapping[int, str]
+    figures: dict[int, float]
+    failures: dict[int, str]
+    baselines: dict[int, float] = field(default_factory=dict)
 
 
 def table_rows(grid: Grid, results: Sequence[CellResult]) -> tuple[list[str], list[list[str]]]:
     """Headings and cells of the table: axes, mean ± deviation, seeds, what failed."""
     metric = grid.metric
-    columns = [axis.name for axis in grid.axes] + [metric.label, "seeds", "failed"]
+    beside = [] if metric.baseline is None else [metric.baseline_label]
+    columns = [axis.name for axis in grid.axes] + [metric.label, *beside, "seeds", "failed"]
     rows = []
     for result in results:
-        figures = list(result.figures.values())
-        shown = spread(figures).show(metric.pattern, metric.scale) if figures else _NONE
+        shown = _shown(metric, result.figures)
+        baseline = [] if metric.baseline is None else [_shown(metric, result.baselines)]
         done = ", ".join(map(str, result.figures)) or _NONE
         failed = ", ".join(map(str, result.failures)) or _NONE
-        rows.append([value.name for value in result.cell] + [shown, done, failed])
+        names = [value.name for value in result.cell]
+        rows.append([*names, shown, *baseline, done, failed])
     return columns, rows
+
+
+def _shown(metric: Metric, figures: Mapping[int, float]) -> str:
+    if not figures:
+        return _NONE
+    return spread(list(figures.values())).show(metric.pattern, metric.scale)
 
 
 def best_of(grid: Grid, results: Sequence[CellResult]) -> int | None:
@@ -128,6 +138,10 @@ def _plot(grid: Grid, results: Sequence[CellResult], path: Path) -> None:
         # Side by side, so that error bars do not hide one another.
         shift = 0.3 * (i - (len(series) - 1) / 2) / max(len(series), 1)
         _draw_series(axes, grid, names, cells, label, f"C{i}", shift)
+    baselines = [value for result in results for value in result.baselines.values()]
+    if baselines:
+        level = spread(baselines).mean * grid.metric.scale
+        axes.axhline(level, linestyle="--", color="grey", label=grid.metric.baseline_label)
     axes.set_xticks(range(len(names)), names)
     axes.set_xlim(-0.5, len(names) - 0.5)
     axes.set_xlabel(grid.axes[0].name)
@@ -137,6 +151,8 @@ def _plot(grid: Grid, results: Sequence[CellResult], path: Path) -> None:
     if len(grid.axes) > 1:
         title = ", ".join(axis.name for axis in grid.axes[1:])
         figure.legend(title=title, loc="outside right upper")
+    elif baselines:
+        axes.legend()
     figure.savefig(path, dpi=120)
 
 

@@ -121,6 +121,7 @@ class LanguageModelMetrics:
         }
         if self.unigram_loss is not None:
             metrics["unigram_loss"] = self.unigram_loss
+            metrics["unigram_perplexity"] = perplexity(self.unigram_loss)
         return metrics
 
 

@@ -1,5 +1,6 @@
 """SIGTERM in training: finish the step, save a checkpoint, leave; the same command goes on."""
 
+import os
 import signal
 import sys
 import threading
@@ -25,6 +26,7 @@ class StopOnSigterm(TrainerCallback):
         self.asked = False
         self._stops = False
         self._before: Any = None
+        self._process = os.getpid()
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -32,6 +34,7 @@ class StopOnSigterm(TrainerCallback):
         """Listen."""
         is_main_thread = threading.current_thread() is threading.main_thread()
         if is_main_thread and not args.save_only_model:
+            self._process = os.getpid()
             self._before = signal.signal(signal.SIGTERM, self._note)
 
     def on_step_end(
@@ -74,6 +77,10 @@ class StopOnSigterm(TrainerCallback):
             self._before = None
 
     def _note(self, number: int, frame: FrameType | None) -> None:
+        if os.getpid() != self._process:
+            # A loader's worker has this from its parent: it has nothing to save.
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
         self.asked = True
 
     def _anyone_was_asked(self, args: TrainingArguments) -> bool:

@@ -5,6 +5,7 @@ its end the mean of the steps since the break.
 """
 
 import json
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,9 @@ class RunningLoss(TrainerCallback):
     """
 
     def __init__(self, trainer: Trainer) -> None:
-        self.trainer = trainer
+        # Weakly: in a circle with its callback a trainer, and the workers of its loaders, would
+        # live on until a garbage collection, which then waits for each of them.
+        self.trainer: Trainer = weakref.proxy(trainer)
         self.resumed_from: Path | None = None
         self._first_step = 0
 

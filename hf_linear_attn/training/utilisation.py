@@ -51,7 +51,7 @@ def _tf32_is_on() -> bool:
     matmul = torch.backends.cuda.matmul
     precision = getattr(matmul, "fp32_precision", None)
     if precision is None:  # before torch 2.9
-        return matmul.allow_tf32
+        return bool(matmul.allow_tf32)
     if precision == "none":  # nothing was set by name
         return torch.get_float32_matmul_precision() != "highest"
     return precision == "tf32"

@@ -85,6 +85,34 @@ def test_b39_accumulation_is_the_same_for_every_mechanism(tmp_path, variant, hea
     assert found == pytest.approx(wanted, rel=1e-5)
 
 
+RAGGED = [
+    ("TokenClassification", {}),
+    ("MultipleChoice", {}),
+    ("SequenceClassification", {}),
+    ("SequenceClassification", {"problem_type": "regression", "num_labels": 1}),
+    ("SequenceClassification", {"problem_type": "multi_label_classification", "num_labels": 3}),
+]
+
+
+@pytest.mark.parametrize(("head", "fields"), RAGGED)
+def test_b39_micro_batches_of_other_sizes_count_by_their_rows(tmp_path, head, fields):
+    """The end of an epoch: seven rows as 3 + 3 + 1."""
+    rows, _ = data(head)
+    rows = rows[:7]
+    if fields:
+        for i, row in enumerate(rows):
+            row["labels"] = torch.tensor([float((i >> bit) & 1) for bit in range(3)])
+            if fields["num_labels"] == 1:
+                row["labels"] = torch.tensor(float(i * i))
+    whole = {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
+    model = build("cosformer", head, hidden_dropout_prob=0.0, **fields)
+    loss = model(**whole).loss
+    loss.backward()
+    wanted = [loss.item(), norm_of_gradient(model)]
+    model.zero_grad()
+    assert train_one_step(tmp_path, model, rows, 3, 3) == pytest.approx(wanted, rel=1e-5)
+
+
 def test_b39_targets_of_tokens_are_unequal_between_the_micro_batches():
     """Else a mean of means could not be told from the right loss."""
     rows, _ = data("TokenClassification")

@@ -9,9 +9,10 @@ import pytest
 import yaml
 
 from hf_linear_attn.training.ablation_grid import cells_of, read_grid, run_settings
+from hf_linear_attn.training.causal_lm_arguments import CausalLMArguments
 from hf_linear_attn.training.masked_lm_arguments import MaskedLMArguments
 from hf_linear_attn.training.recipe_parser import RecipeParser
-from tests.recipes.mlm_recipe import MLM, SETTINGS
+from tests.recipes.mlm_recipe import MLM, SETTINGS, load_recipe
 
 ROOT = Path(__file__).parents[2]
 GRIDS = sorted((ROOT / "recipes" / "configs" / "ablations").glob("*.yaml"))
@@ -43,6 +44,7 @@ def load_program():
 
 
 ABLATE = load_program()
+CLM = load_recipe("clm")
 
 
 @pytest.fixture
@@ -127,6 +129,24 @@ def test_a_result_that_is_no_finite_number_is_a_failure(grid, capsys):
     assert "eval_loss is nan" in capsys.readouterr().out
 
 
+def test_a_baseline_stands_beside_each_figure(grid, capsys):
+    content = yaml.safe_load(Path("grid.yaml").read_text())
+    content["metric"] |= {"baseline": "twice", "baseline_label": "twice as much"}
+    Path("grid.yaml").write_text(yaml.safe_dump(content))
+    Path("recipes/fake.py").write_text(
+        FAKE.replace('{"eval_loss": loss}', '{"eval_loss": loss, "twice": 2 * loss}')
+    )
+    ABLATE.main(grid)
+    heading, _, one, two = Path("out/table.md").read_text().splitlines()[2:6]
+    assert heading == "| x | loss | twice as much | seeds | failed |"
+    assert one == "| one | **1.2000 ± 0.1414** | 2.4000 ± 0.2828 | 1, 3 | – |"
+    assert "4.4000" in two
+    Path("recipes/fake.py").write_text(FAKE)
+    with pytest.raises(SystemExit):
+        ABLATE.main([*grid[:-1], "out2"])
+    assert "has no number 'twice'" in capsys.readouterr().out
+
+
 def test_further_arguments_are_the_recipes(grid):
     plan = ABLATE.read_plan([
         *grid, "--max-steps", "7", "--bf16", "--train_file", "a.txt", "b.txt", "--lr=1e-3",
@@ -173,7 +193,7 @@ def test_a_run_that_is_gone_is_made_again(grid):
     [
         ({"config": 3}, "config: expected a file or a list of files; got 3"),
         ({"metric": {"key": "a", "label": "b", "pattern": "{:.4f"}}, "does not format a number"),
-        ({"arguments": {"atention": "cosformer"}}, "x one: .*did you mean 'attention'"),
+        ({"arguments": {"lerning_rate": 1}}, "x one: .*did you mean 'learning_rate'"),
         ({"arguments": {"max_steps": "many"}}, "x one: .*max_steps"),
     ],
 )
@@ -200,16 +220,18 @@ def test_every_cell_of_the_grids_that_come_along_is_a_run_of_the_recipe(
     """Parsed and checked as the recipe does, on the CPU."""
     monkeypatch.chdir(ROOT)
     grid = read_grid(path)
-    parser = RecipeParser(tuple(MaskedLMArguments.__annotations__.values()))
+    kind = CausalLMArguments if path.stem.endswith("-clm") else MaskedLMArguments
+    build = CLM.CausalLMRun if path.stem.endswith("-clm") else MLM.MaskedLMRun
+    parser = RecipeParser(tuple(kind.__annotations__.values()))
     configs = []
     for cell in cells_of(grid):
         settings = run_settings(grid, cell, {"output_dir": str(tmp_path / "run")})
         (tmp_path / "cell.yaml").write_text(yaml.safe_dump(settings))
         args = parser.parse_recipe(["--config", str(tmp_path / "cell.yaml")])
-        run = MLM.MaskedLMRun(MaskedLMArguments(*args))
+        run = build(kind(*args))
         run.check()
         assert run.training.use_cpu
-        configs.append(settings["config_overrides"])
+        configs.append((settings["attention"], settings.get("config_overrides")))
     assert len(set(configs)) == len(configs) >= 4
 
 

@@ -1,8 +1,12 @@
 """Stopped runs log, save and end as uninterrupted ones: at any step, and by SIGTERM."""
 
+import gc
+import multiprocessing
 import os
 import shutil
 import signal
+import time
+import weakref
 from pathlib import Path
 
 import pytest
@@ -180,3 +184,36 @@ def test_a_best_checkpoint_that_is_missing_is_named(tmp_path, tokenizer, step):
     # Nobody asks for it.
     free = make_trainer(tmp_path, tokenizer, **{**BEST, "load_best_model_at_end": False})
     free.train(str(tmp_path / f"checkpoint-{step}"))
+
+
+def test_a_trainer_is_gone_with_its_last_name(tmp_path, tokenizer):
+    """In a circle it would live on, and keep the workers of its loaders waiting."""
+    trainer = make_trainer(tmp_path, tokenizer, rows(8), max_steps=2)
+    trainer.train()
+    gone = weakref.ref(trainer)
+    gc.disable()
+    try:
+        del trainer
+        assert gone() is None
+    finally:
+        gc.enable()
+
+
+def test_a_loaders_worker_ends_at_sigterm(tmp_path, tokenizer):
+    """It has the handler of the process it was forked from, and no checkpoint to save."""
+
+    class Worker(TrainerCallback):
+        def on_step_end(self, args, state, control, **kwargs):
+            child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,))
+            child.start()
+            child.terminate()
+            child.join(20)
+            self.code = child.exitcode
+            child.kill()
+
+    worker = Worker()
+    trainer = make_trainer(tmp_path, tokenizer, rows(8), max_steps=1)
+    trainer.add_callback(StopOnSigterm())
+    trainer.add_callback(worker)
+    trainer.train()
+    assert worker.code == -signal.SIGTERM

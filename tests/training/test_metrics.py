@@ -73,6 +73,7 @@ def test_the_loss_is_a_mean_over_tokens_not_over_rows_or_batches():
             "perplexity": pytest.approx(math.exp(2.5)),
             "masked_accuracy": 0.25,
             "unigram_loss": 3.25,
+            "unigram_perplexity": math.exp(3.25),
         }
 
 
