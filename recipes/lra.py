@@ -28,7 +28,7 @@ CONFIGS = Path(RECIPE).parent / "configs" / "lra"
 def main(argv: list[str]) -> None:
     """One run, or one a task."""
     runs, base = read_runs(argv, CONFIGS)
-    carry_out_all(runs, base, RECIPE)
+    carry_out_all(runs, base, RECIPE, CONFIGS)
 
 
 if __name__ == "__main__":

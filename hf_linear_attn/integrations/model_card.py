@@ -29,6 +29,9 @@ class Loading:
             there is none.
         example: what the pipeline is called with.
         options: further arguments of the call, numbers or words.
+        imports: where there is no pipeline, what `code` imports.
+        code: Python lines that go from an input to `model`'s answer.
+        input_kind: what they begin with, such as "an expression".
     """
 
     model_class: str
@@ -37,6 +40,9 @@ class Loading:
     pipeline: str | None = None
     example: str = ""
     options: Mapping[str, int | float | str] = field(default_factory=dict)
+    imports: str = ""
+    code: str = ""
+    input_kind: str = ""
 
 
 @dataclass(frozen=True)

@@ -47,6 +47,7 @@ def classification_task_card(
     tags: Sequence[str] = (),
     limits: Sequence[str] = (),
     notes: Sequence[str] = (),
+    chance: str = "The chance level is what one and the same answer to every example reaches.",
 ) -> TaskCard:
     """What a finetuned or from-scratch classifier says on its card; hand it to `run_card`.
 
@@ -63,6 +64,7 @@ def classification_task_card(
         tags: further ones.
         limits: one sentence each, beside the one on seeds.
         notes: below the table, such as the footnotes of published results.
+        chance: what the chance level is.
 
     Raises:
         ValueError: no result, or one without a seed.
@@ -77,7 +79,7 @@ def classification_task_card(
         results=ResultTable(
             _COLUMNS,
             [_row(result) for result in results],
-            "The chance level is what one and the same answer to every example reaches.",
+            chance,
             notes,
         ),
         eval_results=[_eval_result(task, r, dataset, config, loading) for r in results],

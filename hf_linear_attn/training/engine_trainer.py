@@ -8,6 +8,7 @@ from transformers import PreTrainedModel, Trainer, TrainerState
 from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 from transformers.trainer_utils import TrainOutput
 
+from hf_linear_attn.training.best_checkpoint import BestCheckpoint, best_beside
 from hf_linear_attn.training.engines import engine_of
 from hf_linear_attn.training.running_loss import RunningLoss
 
@@ -29,9 +30,9 @@ class EngineTrainer(Trainer):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._whole_was_taken = False
-        self._running_loss = RunningLoss(self)
-        # First of all: another callback may seal the checkpoint into which it writes.
-        self.callback_handler.callbacks.insert(0, self._running_loss)
+        self._running_loss, self._best = RunningLoss(self), BestCheckpoint()
+        # First of all: another callback may seal the checkpoint into which they write.
+        self.callback_handler.callbacks[:0] = [self._running_loss, self._best]
         asked = engine_of(self.args)
         if asked.is_sharded != self.is_sharded:
             raise ValueError(
@@ -42,10 +43,25 @@ class EngineTrainer(Trainer):
     def train(
         self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any
     ) -> TrainOutput:
-        """Trainer's training, whose logs of a resumed run are those of an uninterrupted one."""
-        resumed = resume_from_checkpoint if isinstance(resume_from_checkpoint, str) else None
-        self._running_loss.resumed_from = None if resumed is None else Path(resumed)
-        return super().train(resume_from_checkpoint, *args, **kwargs)
+        """Trainer's training, whose logs of a resumed run are those of an uninterrupted one.
+
+        Raises:
+            ValueError: the best checkpoint of the resumed run is asked for and missing.
+        """
+        named = isinstance(resume_from_checkpoint, str)
+        resumed = Path(resume_from_checkpoint) if named else None
+        self._running_loss.resumed_from, self._best.found = resumed, None
+        if resumed is not None:
+            state = TrainerState.load_from_json(f"{resumed}/trainer_state.json")
+            self._best.found = best_beside(resumed, state, self.args)
+        output = super().train(resume_from_checkpoint, *args, **kwargs)
+        return output._replace(training_loss=output.metrics["train_loss"])
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Trainer's log; the training loss at the end is that of all steps of the run."""
+        if "train_loss" in logs:
+            logs["train_loss"] = self._running_loss.mean()
+        super().log(logs, start_time)
 
     @property
     def is_sharded(self) -> bool:
@@ -107,7 +123,11 @@ class EngineTrainer(Trainer):
         Args:
             checkpoint: a folder.
             state: the one in it.
+
+        Raises:
+            ValueError: its best checkpoint is asked for and missing.
         """
+        state.best_model_checkpoint = best_beside(Path(checkpoint), state, self.args)
         self.state = state
         state.init_training_references(self, state.max_steps, state.num_train_epochs, None)
         if self.is_sharded:
@@ -117,8 +137,10 @@ class EngineTrainer(Trainer):
             self._load_from_checkpoint(checkpoint)
         if self.args.load_best_model_at_end and state.best_model_checkpoint is not None:
             self._load_best_model()
-        last = [entry["loss"] for entry in state.log_history if "loss" in entry][-1:]
-        loss = last[0] if last else float("nan")
+        loss = self._running_loss.mean_at(Path(checkpoint))
+        if loss is None:
+            last = [entry["loss"] for entry in state.log_history if "loss" in entry][-1:]
+            loss = last[0] if last else float("nan")
         return TrainOutput(state.global_step, loss, {"train_loss": loss})
 
 

@@ -54,9 +54,10 @@ def results(folder="run"):
     return json.loads(Path(folder, "all_results.json").read_text())
 
 
-def evaluations(folder="run"):
+def evaluations(folder="run", also=None):
     history = json.loads(Path(folder, "trainer_state.json").read_text())["log_history"]
-    return [(entry["step"], entry["eval_accuracy"]) for entry in history if "eval_loss" in entry]
+    names = ["step", "eval_accuracy", *([also] if also else [])]
+    return [tuple(entry[name] for name in names) for entry in history if "eval_loss" in entry]
 
 
 def weights(folder):
@@ -106,11 +107,18 @@ def test_a_run_leaves_everything_behind_and_says_the_truth(run, capsys):
     assert "chance level" in out
     assert "ListOps, preset official" in out
     assert "none was longer" in out
-    assert "6 steps instead of 5,000" in out
-    assert "a trunk of 1 layers, 16 wide, instead of 4, 512 wide" in out
+    assert "optimiser steps 6 instead of 5,000" in out
+    assert "hidden_size 16 instead of 512" in out
+    assert "Drawing 110 ListOps expressions, about 1 s on 1 process, into drawn/listops-" in out
 
     with open("run/accuracy_curve.csv", newline="") as file:
         assert [row["step"] for row in csv.DictReader(file)] == [str(step) for step in range(7)]
+    with open("run/accuracy_curve.csv", newline="") as file:
+        drawn = [(int(r["step"]), r["validation_accuracy"], r["validation_loss"])
+                 for r in csv.DictReader(file) if r["validation_accuracy"]]  # fmt: skip
+    # The best model is validated once more behind the last step: that is not the curve's.
+    logged = {step: entry for step, *entry in reversed(evaluations(also="eval_loss"))}
+    assert drawn == [(step, *map(str, logged[step])) for step in (0, 2, 4, 6)]
     with Image.open("run/accuracy_curve.png") as picture:
         picture.verify()
     card = Path("run/README.md").read_text()
@@ -163,8 +171,8 @@ def test_b36_a_run_that_was_killed_ends_with_the_same_weights(run, schedule):
     interrupt(Path("run"), "checkpoint-2")
     run(*command)
     assert same(weights("run/checkpoint-6"), whole)
-    assert results()["test_accuracy"] == measured["test_accuracy"]
-    assert results()["best_step"] == measured["best_step"]
+    for name in ("test_accuracy", "best_step", "train_loss"):
+        assert results()[name] == measured[name]
 
 
 def test_killed_between_training_and_test_the_best_checkpoint_is_tested_all_the_same(run):
@@ -177,6 +185,29 @@ def test_killed_between_training_and_test_the_best_checkpoint_is_tested_all_the_
     for name in ("test_accuracy", "best_step", "best_validation_accuracy"):
         assert found[name] == measured[name]
     assert same(weights("run"), weights(f"run/checkpoint-{found['best_step']}"))
+
+
+@pytest.mark.parametrize("kept", [("checkpoint-2", "checkpoint-4"), ("checkpoint-2",)])
+def test_a_folder_that_was_moved_tests_its_best_checkpoint_or_says_it_is_missing(run, kept):
+    rate = ["--learning_rate", "0.05"]
+    run(*rate)
+    best = results()["best_step"]
+    assert best == 4
+    interrupt(Path("run"), *kept, "checkpoint-6")
+    Path("run").rename("moved")
+    if len(kept) == 1:
+        with pytest.raises(ValueError, match="checkpoint-4, the best checkpoint so far"):
+            run(*rate, output="moved")
+        return
+    run(*rate, output="moved")
+    assert results("moved")["best_step"] == best
+    assert same(weights("moved"), weights("moved/checkpoint-4"))
+
+
+def test_a_run_without_a_validated_checkpoint_is_no_result(run):
+    with pytest.raises(ValueError, match="no checkpoint was validated"):
+        run("--eval_delay", "7")
+    assert not Path("run/all_results.json").exists()
 
 
 def test_other_examples_are_refused_when_a_run_goes_on(run):
@@ -270,6 +301,9 @@ def test_the_presets_file_lies_below_and_the_command_line_above(run):
         (["--max_length", "5"], "say what becomes of them with over_long"),
         (["--load_best_model_at_end", "false"], "the one tested: expected"),
         (["--metric_for_best_model", "loss"], "metric_for_best_model accuracy"),
+        (["--save_steps", "4"], "validation every 2 steps and checkpoints every 4 steps"),
+        (["--save_strategy", "best"], "validation every 2 steps and checkpoints by best"),
+        (["--eval_steps", "8", "--save_steps", "8"], "more than the 6 steps of the run"),
         (["--label_smoothing_factor", "0.1"], "label_smoothing_factor 0.1 is not supported"),
         (["--lr_schedule", "one_cycle", "--warmup_steps", "6"], "needs warmup_steps above 1"),
         (["--tokenizer_name", "gpt2"], "fixed tables of symbols"),

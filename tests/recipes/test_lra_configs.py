@@ -52,10 +52,6 @@ def test_a_preset_has_the_published_scale_and_every_optimiser_field(preset, task
     assert training.max_steps == scale.steps
     assert training.per_device_train_batch_size == scale.batch
     assert max_length(args.lra, TASKS[task]) == scale.length
-    trunk = build_lra_config(
-        args.model, PRESETS[preset], TASKS[task], max_length(args.lra, TASKS[task])
-    ).encoder
-    assert (trunk.hidden_size, trunk.num_hidden_layers) in scale.shapes
     given = yaml.safe_load((CONFIGS / preset / f"{task}.yaml").read_text())
     assert given.keys() >= {
         "optim", "learning_rate", "lr_schedule", "warmup_steps", "max_steps", "adam_beta1",

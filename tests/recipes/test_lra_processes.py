@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -61,3 +62,23 @@ def test_two_processes_train_validate_and_test_as_one(tmp_path, task):
     assert len(one["loss"]) == 4
     for name, values in one.items():
         assert two[name] == pytest.approx(values, rel=1e-4), name
+
+
+@pytest.mark.slow
+def test_two_processes_carry_out_a_suite_and_take_it_up_again(capfd):
+    Path("small.yaml").write_text(yaml.safe_dump(SETTINGS | {"ignore_data_skip": False}))
+    command = ["--config", "small.yaml", "--task", "all", "--suite", "listops", "pathfinder",
+               "--max_length", "1024", "--output_dir", "suite",
+               "--per_device_train_batch_size", "2"]  # fmt: skip
+    launch(command, 2)
+    # In every table: one a run, and one for all of them.
+    table = "chance level (here)"
+    assert capfd.readouterr().out.count(table) == 3
+    first = [measured(f"suite/{task}") for task in ("listops", "pathfinder")]
+    # The last task is finished already, and then every one is.
+    shutil.rmtree("suite/listops")
+    launch(command, 2)
+    assert capfd.readouterr().out.count(table) == 2
+    assert [measured(f"suite/{task}") for task in ("listops", "pathfinder")] == first
+    launch(command, 2)
+    assert capfd.readouterr().out.count(table) == 1

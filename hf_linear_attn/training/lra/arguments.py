@@ -94,7 +94,10 @@ class LraArguments:
     )
     preprocessing_num_workers: int | None = field(
         default=None,
-        metadata={"help": "processes that draw and read examples (null: this one)"},
+        metadata={
+            "help": "processes that draw and read examples (null: all usable cores, 16 "
+            "at most, where there is work enough for each)"
+        },
     )
 
     def __post_init__(self) -> None:

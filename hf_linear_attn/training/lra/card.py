@@ -4,12 +4,13 @@ import dataclasses
 
 from transformers import TrainingArguments
 
-from hf_linear_attn.integrations.model_card import CardFacts, Loading
+from hf_linear_attn.integrations.model_card import CardFacts
 from hf_linear_attn.models.lra import LraForSequenceClassification
 from hf_linear_attn.training.classification_card import MetricResult, classification_task_card
-from hf_linear_attn.training.lra.data import LraData
+from hf_linear_attn.training.lra.data import CHANCE, LraData
 from hf_linear_attn.training.lra.presets import PRESETS
 from hf_linear_attn.training.lra.results import LraResults
+from hf_linear_attn.training.lra.usage import loading
 from hf_linear_attn.training.run_card import model_facts, run_card
 
 _HEAD_FACTS = ("task", "preset", "pooling", "interaction", "head_layers", "initialization")
@@ -42,7 +43,7 @@ def lra_card(
     task = classification_task_card(
         task=results.task,
         purpose=f"the task {data.task.title} of Long Range Arena",
-        loading=Loading("AutoModelForSequenceClassification", has_tokenizer=False),
+        loading=loading(data.task, data.max_length),
         data=data.describe(),
         results=[
             MetricResult(
@@ -61,14 +62,15 @@ def lra_card(
             "symbols": f"{data.task.symbols.name}, {data.task.symbols.size} ids",
         },
         tags=["long-range-arena", model.config.model_type],
+        chance=f"The chance level is that of {CHANCE}.",
         limits=[
             f"Protocol: {preset.title}, with padding masked. Results of other harnesses, and at "
             "another scale, cannot be compared.",
-            *(f"Not at the published scale: {text}." for text in results.differences),
+            *(f"Not as published: {text}." for text in results.differences),
         ],
         notes=[
-            "The checkpoint that was best on the validation split was tested, once "
-            f"(step {results.best_step:,})."
+            "The checkpoint that was best on the validation split "
+            f"(step {results.best_step:,}) was tested once, on {results.tested}."
         ],
     )
     facts = run_card(

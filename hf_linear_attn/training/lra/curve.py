@@ -30,7 +30,9 @@ def write_curve(
     for entry in history:
         known = {_COLUMNS[name]: value for name, value in entry.items() if name in _COLUMNS}
         if "train_loss" in known or "validation_accuracy" in known:
-            rows.setdefault(entry["step"], {}).update(known)
+            row = rows.setdefault(entry["step"], {})
+            # Behind the last step the best model is validated once more: another model's figures.
+            row.update({name: value for name, value in known.items() if name not in row})
     ordered = [rows[step] for step in sorted(rows)]
     with open(folder / "accuracy_curve.csv", "w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, fieldnames=list(_COLUMNS.values()))

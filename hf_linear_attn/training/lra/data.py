@@ -16,6 +16,9 @@ from hf_linear_attn.training.lra.splits import SPLITS, RawSplit
 from hf_linear_attn.training.lra.tasks import LraTask, find_folder
 from hf_linear_attn.training.lra.texts import read_texts
 
+CHANCE = "the training split's most frequent label on the test split"
+"""What the chance level is."""
+
 
 @dataclass(frozen=True)
 class LraData:
@@ -37,7 +40,7 @@ class LraData:
 
     @property
     def chance(self) -> float:
-        """Share of the test examples that have the training examples' most frequent label."""
+        """Accuracy of the training split's most frequent label on the test split."""
         most = np.bincount(self.splits["train"].labels).argmax()
         return float((self.splits["test"].labels == most).mean())
 

@@ -26,12 +26,14 @@ class Examples:
         labels: int64 (examples,), the same.
         over_long: how many examples were longer than the limit.
         dropped: how many of them are not among the rows.
+        available: how many there were to choose from.
     """
 
     dataset: "Dataset"
     labels: np.ndarray
     over_long: int
     dropped: int
+    available: int
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -54,33 +56,26 @@ def build_examples(
         ValueError: a longer example under "refuse", nothing left, an empty example, or a label
             that is no class.
     """
-    if limit is not None and limit < len(split):
-        order = np.random.default_rng(SPLIT_SEED).permutation(len(split))
+    available = len(split)
+    if limit is not None and limit < available:
+        order = np.random.default_rng(SPLIT_SEED).permutation(available)
         split = split.take(np.sort(order[:limit]))
-    lengths = np.array([[len(tower) for tower in row] for row in split.rows]).reshape(
-        -1, task.towers
-    )
-    if len(split) and not lengths.all():
-        row = int(np.argwhere(lengths == 0)[0, 0])
-        raise ValueError(f"{task.name}, {name}: example {row} is empty")
-    longer = (lengths > max_length).any(1)
-    if longer.any() and rule == "refuse":
-        raise ValueError(
-            f"{task.name}, {name}: {longer.sum():,} of {len(split):,} examples have more than "
-            f"{max_length:,} symbols, the longest {lengths.max():,}; raise max_length, or say what "
-            "becomes of them with over_long (cut or drop)"
-        )
+    longer = _longer(name, split, task, max_length, rule)
     if rule == "drop":
         split = split.take(np.flatnonzero(~longer))
-    if not len(split):
-        raise ValueError(f"{task.name}, {name}: no example is left; raise max_length")
+        if not len(split):
+            raise ValueError(
+                f"{task.name}, {name}: no example is left, as all {len(longer):,} have more than "
+                f"{max_length:,} symbols; raise max_length"
+            )
     _check_labels(name, split.labels, task)
     columns = {
         column: _ragged([row[tower][:max_length] for row in split.rows])
         for tower, column in enumerate(TOWER_COLUMNS[: task.towers])
     }
     dropped = int(longer.sum()) if rule == "drop" else 0
-    return Examples(_dataset(columns, split.labels), split.labels, int(longer.sum()), dropped)
+    dataset = _dataset(columns, split.labels)
+    return Examples(dataset, split.labels, int(longer.sum()), dropped, available)
 
 
 def fingerprint(examples: Examples) -> str:
@@ -93,6 +88,24 @@ def fingerprint(examples: Examples) -> str:
             digest.update(rows.value_lengths().to_numpy().astype("<i8").tobytes())
             digest.update(rows.flatten().to_numpy().astype("<u2").tobytes())
     return digest.hexdigest()
+
+
+def _longer(name: str, split: RawSplit, task: LraTask, max_length: int, rule: str) -> np.ndarray:
+    """Bool (examples,): which are over the limit; an empty one, or none at all, is refused."""
+    if not len(split):
+        raise ValueError(f"{task.name}, {name}: there is no example")
+    lengths = np.array([[len(tower) for tower in row] for row in split.rows])
+    if not lengths.all():
+        row = int(np.argwhere(lengths == 0)[0, 0])
+        raise ValueError(f"{task.name}, {name}: example {row} is empty")
+    longer = np.logical_or.reduce(lengths > max_length, axis=1)
+    if longer.any() and rule == "refuse":
+        raise ValueError(
+            f"{task.name}, {name}: {longer.sum():,} of {len(split):,} examples have more than "
+            f"{max_length:,} symbols, the longest {lengths.max():,}; raise max_length, or say what "
+            "becomes of them with over_long (cut or drop)"
+        )
+    return longer
 
 
 def _check_labels(name: str, labels: np.ndarray, task: LraTask) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from hf_linear_attn.training.lra.damaged import reading
 from hf_linear_attn.training.lra.splits import RawSplit, hold_out, single
 
 SIDE = 32
@@ -45,7 +46,7 @@ def read_images(folder: Path) -> dict[str, RawSplit]:
         ValueError: a split that is not there, or images of another kind.
     """
     whole, test = _read(folder, "train"), _read(folder, "test")
-    train, validation = hold_out(whole, [_VALIDATION_SHARE])
+    train, validation = hold_out(whole, [_VALIDATION_SHARE], folder)
     return {"train": train, "validation": validation, "test": test}
 
 
@@ -61,14 +62,24 @@ def _read(folder: Path, split: str) -> RawSplit:
     if not files:
         raise ValueError(f"{folder}: the {split} images of CIFAR-10 are missing")
     read = _read_batch if batches else _read_npz if files[0].suffix == ".npz" else _read_parquet
-    pixels, labels = zip(*(read(file) for file in files), strict=True)
+    pixels, labels = zip(*(_checked(read(file), file) for file in files), strict=True)
     images = np.concatenate(pixels)
+    return single(list(images.reshape(len(images), -1)), np.concatenate(labels))
+
+
+def _checked(content: tuple[np.ndarray, np.ndarray], file: Path) -> tuple[np.ndarray, np.ndarray]:
+    images, labels = content
     if images.shape[1:] != (SIDE, SIDE) or images.dtype != np.uint8:
         raise ValueError(
-            f"{files[0]}: got images of shape {images.shape[1:]} and type {images.dtype}, expected "
+            f"{file}: got images of shape {images.shape[1:]} and type {images.dtype}, expected "
             f"({SIDE}, {SIDE}) of uint8"
         )
-    return single(list(images.reshape(len(images), -1)), np.concatenate(labels))
+    if labels.shape != images.shape[:1] or labels.dtype.kind not in "iu":
+        raise ValueError(
+            f"{file}: got {len(images):,} images and labels of shape {labels.shape} and type "
+            f"{labels.dtype}, expected a whole number an image; put the released file in its place"
+        )
+    return images, labels.astype(np.int64)
 
 
 def _find(folder: Path, split: str) -> list[Path]:
@@ -86,36 +97,40 @@ def _batches(folder: Path, split: str) -> list[Path]:
 
 
 def _read_npz(file: Path) -> tuple[np.ndarray, np.ndarray]:
-    with np.load(file) as content:
-        missing = {"images", "labels"} - set(content)
-        if missing:
-            raise ValueError(f"{file}: got {', '.join(content)}, expected images and labels")
-        return content["images"], content["labels"].astype(np.int64)
+    with reading(file, "an npz file of images"), np.load(file) as opened:
+        content = dict(opened)
+    if {"images", "labels"} - set(content):
+        raise ValueError(f"{file}: got {', '.join(content)}, expected images and labels")
+    return content["images"], content["labels"]
 
 
 def _read_parquet(file: Path) -> tuple[np.ndarray, np.ndarray]:
     import pyarrow.parquet as parquet
 
-    table = parquet.read_table(file)
+    with reading(file, "a parquet file"):
+        table = parquet.read_table(file)
     column = next((name for name in ("img", "image") if name in table.column_names), None)
     if column is None or "label" not in table.column_names:
         raise ValueError(
             f"{file}: got the columns {', '.join(table.column_names)}, expected img (or image) and "
             "label"
         )
-    images = []
-    for entry in table[column].to_pylist():
-        with Image.open(io.BytesIO(entry["bytes"])) as image:
-            images.append(grey(np.asarray(image.convert("RGB"))))
-    return np.stack(images), np.array(table["label"].to_pylist(), dtype=np.int64)
+    with reading(file, "a parquet file of pictures and their labels"):
+        images = [_decoded(entry["bytes"]) for entry in table[column].to_pylist()]
+        return np.stack(images), np.array(table["label"].to_pylist(), dtype=np.int64)
+
+
+def _decoded(content: bytes) -> np.ndarray:
+    with Image.open(io.BytesIO(content)) as image:
+        return grey(np.asarray(image.convert("RGB")))
 
 
 def _read_batch(file: Path) -> tuple[np.ndarray, np.ndarray]:
-    with open(file, "rb") as opened:
+    with reading(file, "a batch of CIFAR-10"), open(file, "rb") as opened:
         content = _NumbersOnly(opened, encoding="bytes").load()
-    # Three planes of one colour each.
-    colours = np.asarray(content[b"data"]).reshape(-1, 3, SIDE, SIDE).transpose(0, 2, 3, 1)
-    return grey(colours), np.array(content[b"labels"], dtype=np.int64)
+        # Three planes of one colour each.
+        colours = np.asarray(content[b"data"]).reshape(-1, 3, SIDE, SIDE).transpose(0, 2, 3, 1)
+        return grey(colours), np.array(content[b"labels"], dtype=np.int64)
 
 
 class _NumbersOnly(pickle.Unpickler):

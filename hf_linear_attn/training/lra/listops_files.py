@@ -9,11 +9,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 
+from hf_linear_attn.training.lra.damaged import reading
 from hf_linear_attn.training.lra.listops import ListOpsParameters, check_possible, draw
 from hf_linear_attn.training.lra.listops_check import evaluate
 from hf_linear_attn.training.lra.splits import RawSplit, single
 from hf_linear_attn.training.lra.symbols import listops_ids
-from hf_linear_attn.training.processes import useful_processes
+from hf_linear_attn.training.processes import worthwhile_processes
 
 FILES = {
     "train": "basic_train.tsv",
@@ -23,6 +24,9 @@ FILES = {
 _HEADER = "Source\tTarget"
 # Each piece has its own seed, so that the number of processes changes nothing.
 _PIECE = 100
+# So many pieces to draw, or rows to read, are worth the start of a process.
+_PIECES = 5
+_ROWS = 2000
 
 
 def generate_listops(
@@ -41,7 +45,7 @@ def generate_listops(
         parameters: of the expressions.
         counts: how many, by split.
         seed: the same one gives the same files, on any number of processes.
-        processes: that draw; None = this one.
+        processes: that draw; None = all usable cores.
 
     Raises:
         ValueError: parameters that give too few expressions, before any is drawn.
@@ -60,12 +64,17 @@ def read_listops(folder: Path, processes: int | None = None) -> dict[str, RawSpl
 
     Args:
         folder: holds the files.
-        processes: that read; None = this one.
+        processes: that read; None = all usable cores.
 
     Raises:
         ValueError: another file, or a row that is wrong; names file and row.
     """
     return {split: _read_file(folder / name, processes) for split, name in FILES.items()}
+
+
+def listops_processes(wanted: int | None, examples: int) -> int | None:
+    """How many processes draw so many expressions; None = this one alone."""
+    return worthwhile_processes(wanted, -(-examples // _PIECE), _PIECES)
 
 
 def encode_rows(batch: dict[str, list[Any]], name: str) -> dict[str, list[Any]]:
@@ -130,7 +139,7 @@ def _draw_different(
             batch_size=1,
             remove_columns=["piece"],
             fn_kwargs={"parameters": parameters, "seed": seed},
-            num_proc=useful_processes(processes, end - begin),
+            num_proc=worthwhile_processes(processes, end - begin, _PIECES),
             load_from_cache_file=False,
             desc="Drawing ListOps expressions, 100 a step",
         )
@@ -143,7 +152,8 @@ def _draw_different(
 def _read_file(path: Path, processes: int | None) -> RawSplit:
     from datasets import Dataset
 
-    lines = path.read_text(encoding="utf-8-sig").splitlines()
+    with reading(path, "a ListOps file"):
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
     if not lines or lines[0] != _HEADER:
         raise ValueError(
             f"{path}: got the first line {(lines or [''])[0][:40]!r}, expected the header of a "
@@ -157,7 +167,7 @@ def _read_file(path: Path, processes: int | None) -> RawSplit:
         batched=True,
         remove_columns=["line", "number"],
         fn_kwargs={"name": path.name},
-        num_proc=useful_processes(processes, len(lines) - 1),
+        num_proc=worthwhile_processes(processes, len(lines) - 1, _ROWS),
         load_from_cache_file=False,
         desc=f"Reading and checking {path.name}",
     )

@@ -14,16 +14,20 @@ from typing import Any, cast
 import numpy as np
 from PIL import Image
 
+from hf_linear_attn.training.lra.damaged import reading
 from hf_linear_attn.training.lra.pathfinder import PathfinderParameters, draw_scene
 from hf_linear_attn.training.lra.pathfinder_check import connected
 from hf_linear_attn.training.lra.pathfinder_image import render
 from hf_linear_attn.training.lra.splits import RawSplit, hold_out, single
-from hf_linear_attn.training.processes import useful_processes
+from hf_linear_attn.training.processes import worthwhile_processes
 
 FOLDERS = {6: "curv_baseline", 9: "curv_contour_length_9", 14: "curv_contour_length_14"}
 """Of each difficulty, by the number of dashes in a long curve: easy, intermediate, hard."""
 _IMAGES_A_FOLDER = 1000
 _FIELDS = 11
+# So many images to draw, or to read, are worth the start of a process.
+_DRAWN = 100
+_READ = 5000
 _SHARES = (0.1, 0.1)
 
 
@@ -46,7 +50,7 @@ def generate_pathfinder(
         parameters: one of them, by chance, for each image.
         count: number of images.
         seed: the same one gives the same images, on any number of processes.
-        processes: that draw; None = this one.
+        processes: that draw; None = all usable cores.
 
     Raises:
         ValueError: parameters under which curves find no room, before anything is written.
@@ -60,13 +64,18 @@ def generate_pathfinder(
         batched=True,
         batch_size=50,
         fn_kwargs={"parameters": list(parameters), "seed": seed},
-        num_proc=useful_processes(processes, count),
+        num_proc=pathfinder_processes(processes, count),
         load_from_cache_file=False,
         desc="Drawing Pathfinder images",
     )
     target = folder / difficulty_folder(parameters[0].contour_length)
+    _write(target, cast(Iterable[Any], images), parameters)
+
+
+def _write(target: Path, images: Iterable[Any], parameters: Sequence[PathfinderParameters]) -> None:
+    """Images of `draw_images`, and their metadata."""
     lines: dict[int, list[str]] = {}
-    for row in cast(Iterable[Any], images):
+    for row in images:
         piece, number = divmod(row["number"], _IMAGES_A_FOLDER)
         path = target / "imgs" / str(piece) / f"sample_{number}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -80,6 +89,11 @@ def generate_pathfinder(
     (target / "metadata").mkdir()
     for piece, content in lines.items():
         (target / "metadata" / f"{piece}.npy").write_text("\n".join(content) + "\n")
+
+
+def pathfinder_processes(wanted: int | None, images: int) -> int | None:
+    """How many processes draw so many images; None = this one alone."""
+    return worthwhile_processes(wanted, images, _DRAWN)
 
 
 def draw_images(
@@ -117,7 +131,7 @@ def read_pathfinder(
         folder: holds the folder of the difficulty.
         size: side of an image.
         contour_length: tells the difficulty.
-        processes: that read; None = this one.
+        processes: that read; None = all usable cores.
 
     Returns:
         The splits, and a sentence on the difficulty and on what was left out.
@@ -125,8 +139,6 @@ def read_pathfinder(
     Raises:
         ValueError: no such difficulty, or a line of the metadata or an image that is wrong.
     """
-    from datasets import Dataset
-
     base = folder / difficulty_folder(contour_length)
     if not (base / "metadata").is_dir():
         there = sorted(path.parent.name for path in folder.glob("*/metadata"))
@@ -138,22 +150,28 @@ def read_pathfinder(
     files = [line for path in _by_number(base / "metadata") for line in _read_metadata(path)]
     full = [(name, label) for name, label in files if (base / name).stat().st_size]
     if not full:
-        raise ValueError(f"{base}: the metadata name no image")
-    pixels = Dataset.from_dict({"name": [name for name, _ in full]}).map(
-        read_images,
-        batched=True,
-        fn_kwargs={"folder": str(base), "size": size},
-        remove_columns=["name"],
-        num_proc=useful_processes(processes, len(full)),
-        load_from_cache_file=False,
-        desc="Reading Pathfinder images",
-    )
-    rows = [np.frombuffer(row["pixels"], dtype=np.uint8) for row in cast(Iterable[Any], pixels)]
+        raise ValueError(f"{base}: the metadata name no image; put the released folder there")
+    rows = _read_rows(base, [name for name, _ in full], size, processes)
     whole = single(rows, [label for _, label in full])
     empty = len(files) - len(full)
     about = f"images of {base.name}" + (f"; {empty:,} empty files are left out" if empty else "")
     names = ("train", "validation", "test")
-    return dict(zip(names, hold_out(whole, _SHARES), strict=True)), about
+    return dict(zip(names, hold_out(whole, _SHARES, base), strict=True)), about
+
+
+def _read_rows(base: Path, names: list[str], size: int, processes: int | None) -> list[np.ndarray]:
+    from datasets import Dataset
+
+    pixels = Dataset.from_dict({"name": names}).map(
+        read_images,
+        batched=True,
+        fn_kwargs={"folder": str(base), "size": size},
+        remove_columns=["name"],
+        num_proc=worthwhile_processes(processes, len(names), _READ),
+        load_from_cache_file=False,
+        desc="Reading Pathfinder images",
+    )
+    return [np.frombuffer(row["pixels"], dtype=np.uint8) for row in cast(Iterable[Any], pixels)]
 
 
 def read_images(batch: dict[str, list[Any]], folder: str, size: int) -> dict[str, list[Any]]:
@@ -165,17 +183,19 @@ def read_images(batch: dict[str, list[Any]], folder: str, size: int) -> dict[str
         size: side of an image.
 
     Raises:
-        ValueError: another size, or no grey levels.
+        ValueError: no image, another size, or no grey levels.
     """
     pixels = []
     for name in batch["name"]:
-        with Image.open(Path(folder) / name) as image:
-            if image.size != (size, size) or image.mode != "L":
-                raise ValueError(
-                    f"{Path(folder).name}/{name}: got {image.size[0]} x {image.size[1]} pixels of "
-                    f"mode {image.mode}, expected {size} x {size} grey levels (L)"
-                )
-            pixels.append(image.tobytes())
+        file = Path(folder) / name
+        with reading(file, "a PNG image"), Image.open(file) as image:
+            image.load()
+        if image.size != (size, size) or image.mode != "L":
+            raise ValueError(
+                f"{file}: got {image.size[0]} x {image.size[1]} pixels of mode {image.mode}, "
+                f"expected {size} x {size} grey levels (L)"
+            )
+        pixels.append(image.tobytes())
     return {"pixels": pixels}
 
 
@@ -187,7 +207,9 @@ def _by_number(folder: Path) -> list[Path]:
 def _read_metadata(path: Path) -> list[tuple[str, int]]:
     """File below the difficulty's folder, and label, of each line."""
     found = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+    with reading(path, "lines of text"):
+        lines = path.read_text(encoding="utf-8").splitlines()
+    for number, line in enumerate(lines, start=1):
         fields = line.split()
         if len(fields) != _FIELDS or fields[3] not in ("0", "1"):
             raise ValueError(

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from hf_linear_attn.training.lra.data import CHANCE
 from hf_linear_attn.training.lra.presets import PRESETS, Preset
 from hf_linear_attn.training.lra.tasks import TASKS
 from hf_linear_attn.training.published import (
@@ -41,14 +42,15 @@ class LraResults:
         test_accuracy: of the checkpoint that was best on the validation split, tested once.
         best_validation_accuracy: what that checkpoint had there.
         best_step: its optimiser step.
-        chance_level: accuracy of always giving the training examples' most frequent label.
-        test_examples: number of test examples, all of which count.
+        chance_level: accuracy of the training split's most frequent label on the test split.
+        test_examples: number of test examples that were tested, each of which counts.
+        test_examples_there: number of test examples that there are.
         over_long_train, over_long_validation, over_long_test: examples longer than the limit.
         over_long_rule: what became of them.
         parameters: number of weights.
         steps: optimiser steps in all.
         data: where the examples come from, with the difficulty of Pathfinder's.
-        differences: what is not at the scale of the preset, one text each.
+        differences: what is not as the preset's results were published, one text each.
     """
 
     task: str
@@ -59,6 +61,7 @@ class LraResults:
     best_step: int
     chance_level: float
     test_examples: int
+    test_examples_there: int
     over_long_train: int
     over_long_validation: int
     over_long_test: int
@@ -67,6 +70,13 @@ class LraResults:
     steps: int
     data: str
     differences: list[str]
+
+    @property
+    def tested(self) -> str:
+        """How many test examples, and of how many."""
+        if self.test_examples == self.test_examples_there:
+            return f"all {self.test_examples:,} test examples"
+        return f"{self.test_examples:,} of {self.test_examples_there:,} test examples"
 
     def stored(self) -> dict[str, Any]:
         """As plain values."""
@@ -165,10 +175,9 @@ def notes(results: Mapping[str, LraResults]) -> list[str]:
     """What stands below the table, a line each."""
     preset = PRESETS[next(iter(results.values())).preset]
     lines = [
-        "here: the checkpoint best on the validation split, tested once on all test examples "
-        f"({', '.join(f'{TASKS[t].title} {r.test_examples:,}' for t, r in results.items())})",
-        "chance level: always the training examples' most frequent label; published: "
-        f"{preset.title}",
+        "here: the checkpoint best on the validation split, tested once: "
+        + ", ".join(f"{TASKS[task].title} on {result.tested}" for task, result in results.items()),
+        f"chance level: {CHANCE}; published: {preset.title}",
     ]
     for task, result in results.items():
         longer = result.over_long_train + result.over_long_validation + result.over_long_test
@@ -178,8 +187,7 @@ def notes(results: Mapping[str, LraResults]) -> list[str]:
         lines.append(f"{TASKS[task].title}: {result.data}")
         if result.differences:
             lines.append(
-                f"{TASKS[task].title} is not at the published scale: "
-                f"{'; '.join(result.differences)}"
+                f"{TASKS[task].title} is not as published: {'; '.join(result.differences)}"
             )
     return [*lines, *footnotes(printable_rows(*published_of(preset)))]
 

@@ -37,6 +37,8 @@ def _read_file(path: Path) -> RawSplit:
     from tqdm.auto import tqdm
 
     rows, labels = [], []
+    if not path.is_file():
+        raise ValueError(f"{path} is missing; the task needs {', '.join(FILES.values())}")
     with open(path, "rb") as file:
         bar = tqdm(file, f"Reading {path.name}", delay=2, leave=False, disable=None)
         for number, line in enumerate(bar, start=1):
@@ -50,6 +52,8 @@ def _read_file(path: Path) -> RawSplit:
                 )
             rows.append(tuple(byte_ids(text[:READ_BYTES]) for text in fields[3:]))
             labels.append(label)
+    if not rows:
+        raise ValueError(f"{path}: no pair in this file")
     return RawSplit(rows, np.array(labels, dtype=np.int64))
 
 

@@ -8,23 +8,25 @@ from typing import Any, cast
 
 from rich.console import Console
 from rich.text import Text
-from transformers import PreTrainedModel, TrainerCallback
+from transformers import PreTrainedModel, TrainerCallback, TrainerState, TrainingArguments
 from transformers.trainer_pt_utils import get_model_param_count
 from transformers.trainer_utils import TrainOutput
 
 from hf_linear_attn.integrations.model_card import write_model_card
 from hf_linear_attn.models.lra import LraForSequenceClassification
+from hf_linear_attn.training.checkpoints import checkpoint_steps
 from hf_linear_attn.training.engines import launch_words
 from hf_linear_attn.training.lra.arguments import LraRunArguments
 from hf_linear_attn.training.lra.card import lra_card
 from hf_linear_attn.training.lra.curve import write_curve
-from hf_linear_attn.training.lra.data import max_length, prepare_task
+from hf_linear_attn.training.lra.data import CHANCE, max_length, prepare_task
 from hf_linear_attn.training.lra.listops import check_possible
 from hf_linear_attn.training.lra.model_setup import (
     build_lra_config,
     build_lra_model,
 )
 from hf_linear_attn.training.lra.presets import PRESETS
+from hf_linear_attn.training.lra.protocol import differences
 from hf_linear_attn.training.lra.results import LraResults, show_results
 from hf_linear_attn.training.lra.schedules import check_schedule
 from hf_linear_attn.training.lra.tasks import TASKS, find_folder
@@ -43,10 +45,12 @@ class LraRun(Run):
     Args:
         args: with a single task.
         program: path of the recipe, for the commands to run next.
+        configs: folder of its configurations, which say what is published.
     """
 
-    def __init__(self, args: LraRunArguments, program: str) -> None:
+    def __init__(self, args: LraRunArguments, program: str, configs: Path) -> None:
         super().__init__(args)
+        self.configs = configs
         self.args = args
         self.program = program
         self.task = TASKS[args.lra.task]
@@ -84,7 +88,7 @@ class LraRun(Run):
         return [
             title,
             *self.data.describe(),
-            f"chance level on the test split: {self.data.chance:.2%}",
+            f"chance level, {CHANCE}: {self.data.chance:.2%}",
         ]
 
     def build_model(self) -> PreTrainedModel:
@@ -157,16 +161,17 @@ class LraRun(Run):
         after: dict[str, Any],
         tested: dict[str, Any],
     ) -> LraResults:
-        state, longer = trainer.state, self.data.over_long
+        longer = self.data.over_long
         return LraResults(
             task=self.task.name,
             preset=self.preset.name,
             attention=self.args.model.attention,
             test_accuracy=tested["test_accuracy"],
             best_validation_accuracy=after["eval_accuracy"],
-            best_step=_step_of(state.best_model_checkpoint) or state.global_step,
+            best_step=_best_step(trainer.state),
             chance_level=self.data.chance,
             test_examples=len(self.data.splits["test"]),
+            test_examples_there=self.data.splits["test"].available,
             over_long_train=longer["train"],
             over_long_validation=longer["validation"],
             over_long_test=longer["test"],
@@ -174,30 +179,10 @@ class LraRun(Run):
             parameters=get_model_param_count(trainer.model),
             steps=trained.global_step,
             data=self.data.source,
-            differences=self._differences(trained.global_step),
+            differences=differences(
+                self.args, self.config, self.data, trained.global_step, self.configs
+            ),
         )
-
-    def _differences(self, steps: int) -> list[str]:
-        """What is not at the scale at which the preset's results were published."""
-        scale, args = self.preset.tasks[self.task.name], self.training
-        batch = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
-        found = [
-            (steps, scale.steps, "steps"),
-            (batch, scale.batch, "examples a step"),
-            (len(self.data.splits["train"]), scale.train, "training examples"),
-            (self.data.max_length, scale.length, "symbols at most"),
-        ]
-        trunk = self.config.encoder
-        shape = (trunk.hidden_size, trunk.num_hidden_layers)
-        texts = [f"{got:,} {what} instead of {due:,}" for got, due, what in found if got != due]
-        if shape not in scale.shapes:
-            width, layers = scale.shapes[0]
-            texts.append(
-                f"a trunk of {shape[1]} layers, {shape[0]} wide, instead of {layers}, {width} wide"
-            )
-        if self.args.lra.is_drawn(self.task.name):
-            texts.append("examples drawn here instead of the released ones")
-        return texts
 
 
 def _check_best_counts(run: LraRun) -> None:
@@ -210,8 +195,32 @@ def _check_best_counts(run: LraRun) -> None:
             f"greater_is_better true), got {args.load_best_model_at_end}, "
             f"{args.metric_for_best_model} and {args.greater_is_better}"
         )
+    evaluated, saved = (_cadence(args, kind) for kind in ("eval", "save"))
+    if evaluated != saved or args.eval_strategy == "no":
+        raise ValueError(
+            "the checkpoint that is best on the validation split is the one tested, so that each "
+            "validation needs its checkpoint: expected eval_strategy steps or epoch, the same "
+            f"save_strategy, and save_steps as eval_steps; got validation {evaluated} and "
+            f"checkpoints {saved}"
+        )
+    steps, every = args.max_steps, args.eval_steps or 0
+    if args.eval_strategy == "steps" and 0 < steps < every:
+        raise ValueError(
+            f"eval_steps: got {every:g}, more than the {steps} steps of the run: no "
+            "checkpoint would be validated; lower eval_steps and save_steps"
+        )
 
 
-def _step_of(checkpoint: str | None) -> int | None:
-    """The step in a checkpoint's name."""
-    return None if checkpoint is None else int(Path(checkpoint).name.rpartition("-")[2])
+def _cadence(args: TrainingArguments, kind: str) -> str:
+    strategy, steps = getattr(args, f"{kind}_strategy"), getattr(args, f"{kind}_steps")
+    return f"every {steps:g} steps" if strategy == "steps" else f"by {strategy.value}"
+
+
+def _best_step(state: TrainerState) -> int:
+    """The step of the checkpoint that is tested."""
+    if state.best_model_checkpoint is None:
+        raise ValueError(
+            "no checkpoint was validated, so that none is the best; lower eval_steps, save_steps "
+            "or eval_delay, with another output_dir"
+        )
+    return checkpoint_steps(Path(state.best_model_checkpoint))

@@ -13,6 +13,7 @@ from hf_linear_attn.training.lra.run import LraRun
 from hf_linear_attn.training.recipe_parser import RecipeParser
 from hf_linear_attn.training.run import carry_out
 from hf_linear_attn.training.run_checks import parse_arguments
+from hf_linear_attn.training.run_folder import open_run_folder, resolve_arguments
 from hf_linear_attn.training.yaml_files import read_yaml_mapping
 
 
@@ -53,7 +54,9 @@ def read_runs(argv: list[str], configs: Path) -> tuple[list[LraRunArguments], Pa
     return runs, base
 
 
-def carry_out_all(runs: list[LraRunArguments], base: Path | None, program: str) -> None:
+def carry_out_all(
+    runs: list[LraRunArguments], base: Path | None, program: str, configs: Path
+) -> None:
     """Lead the runs one after the other; with a folder for all, print their common table.
 
     Everything that can be known of any run is checked before the first one begins. Finished runs
@@ -63,20 +66,27 @@ def carry_out_all(runs: list[LraRunArguments], base: Path | None, program: str) 
         runs: of `read_runs`.
         base: likewise.
         program: path of the recipe.
+        configs: folder of its configurations.
 
     Raises:
         ValueError: a mistake, before anything is trained.
     """
-    made = [LraRun(args, program) for args in runs]
+    made = [LraRun(args, program, configs) for args in runs]
     for run in made:
         run.check()
-    for run in made:
-        carry_out(run)
-    if base is None:
-        return
     console = Console(quiet=made[0].training.process_index > 0)
+    waiting = [run for run in made if not _is_finished(run)]
+    for run in made:
+        # Only behind the last one that trains do the processes part.
+        carry_out(run, console, last=not waiting or run is waiting[-1])
+    if base is None or made[0].training.process_index > 0:
+        return
     results = {run.task.name: read_results(run.output_dir) for run in made}
     show_results(console, results)
+
+
+def _is_finished(run: LraRun) -> bool:
+    return open_run_folder(run.output_dir, resolve_arguments(*run.arguments)).finished
 
 
 def _peek(argv: list[str]) -> dict[str, Any]:

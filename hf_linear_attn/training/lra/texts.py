@@ -6,10 +6,12 @@ Raw bytes with their `<br />`, as in Long Range Arena. There the test set is als
 a share of the training reviews is held out.
 """
 
+import json
 from pathlib import Path
 
 import numpy as np
 
+from hf_linear_attn.training.lra.damaged import reading
 from hf_linear_attn.training.lra.splits import RawSplit, hold_out, single
 from hf_linear_attn.training.lra.symbols import byte_ids
 
@@ -33,7 +35,8 @@ def read_texts(folder: Path, validation_fraction: float) -> dict[str, RawSplit]:
     """
     read = _read_folder if (folder / "train" / "neg").is_dir() else _read_rows
     whole, test = read(folder, "train"), read(folder, "test")
-    train, validation = hold_out(whole, [validation_fraction])
+    advice = ", or change validation_fraction"
+    train, validation = hold_out(whole, [validation_fraction], folder, advice)
     return {"train": train, "validation": validation, "test": test}
 
 
@@ -58,14 +61,17 @@ def _read_rows(folder: Path, split: str) -> RawSplit:
     if not files:
         raise ValueError(f"{folder}: the {split} reviews are missing ({split}.jsonl or .parquet)")
     kind = "json" if files[0].suffix == ".jsonl" else "parquet"
-    rows = load_dataset(kind, data_files=[str(file) for file in files], split="train")
+    for file in files if kind == "json" else []:
+        _check_lines(file)
+    with reading(files[0], f"a {kind} file of reviews (it or those beside it)"):
+        rows = load_dataset(kind, data_files=[str(file) for file in files], split="train")
     missing = {"text", "label"} - set(rows.column_names)
     if missing:
         raise ValueError(
             f"{files[0]}: got the columns {', '.join(rows.column_names)}, expected text and label; "
             f"{' and '.join(sorted(missing))} is not there"
         )
-    texts = [byte_ids((text or "").encode("utf-8")) for text in rows["text"]]
+    texts = [byte_ids(_text(text, files[0]).encode("utf-8")) for text in rows["text"]]
     return single(texts, np.array([_label(label, files[0]) for label in rows["label"]]))
 
 
@@ -75,6 +81,28 @@ def _row_files(folder: Path, split: str) -> list[Path]:
         if found:
             return found
     return []
+
+
+def _check_lines(file: Path) -> None:
+    """Name a line that is no JSON; the reader of whole files does not."""
+    with reading(file, "lines of JSON"):
+        lines = file.read_text(encoding="utf-8").split("\n")
+    for number, line in enumerate(lines, start=1):
+        try:
+            is_row = not line.strip() or isinstance(json.loads(line), dict)
+        except ValueError:
+            is_row = False
+        if not is_row:
+            raise ValueError(
+                f"{file}, line {number}: got {line[:60]!r}, expected a JSON object with text and "
+                "label; mend the line, or put the whole file in its place"
+            )
+
+
+def _text(text: object, file: Path) -> str:
+    if not isinstance(text, str):
+        raise ValueError(f"{file}: got the text {text!r}, expected a string")
+    return text
 
 
 def _label(label: object, file: Path) -> int:

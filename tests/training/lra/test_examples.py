@@ -1,10 +1,15 @@
 """From rows to examples: cut, dropped or refused by a stated rule, always counted."""
 
 import dataclasses
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 
+from hf_linear_attn.training import processes
+from hf_linear_attn.training.lra import drawing_time, generated
 from hf_linear_attn.training.lra.arguments import GeneratorArguments, LraArguments
 from hf_linear_attn.training.lra.data import prepare_task
 from hf_linear_attn.training.lra.examples import build_examples, fingerprint
@@ -142,6 +147,67 @@ def test_drawn_examples_are_kept_under_their_parameters_and_found_again(tmp_path
     (folder / "generator.json").write_text("{}")
     with pytest.raises(ValueError, match="not a folder of drawn examples with these parameters"):
         drawn_folder("listops", generators, None)
+
+
+def test_what_was_left_behind_is_removed_when_its_process_is_gone(tmp_path, monkeypatch):
+    host = generated._host()
+    digest = "listops-0123456789ab"
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    names = {
+        f".{digest}.{host}.{gone.pid}": False,
+        f".pathfinder-0123456789ab.{host}.{gone.pid}": False,
+        f".{digest}.{host}.{os.getppid()}": True,
+        f".{digest}.elsewhere.{gone.pid}": True,
+        f".own-notes.{host}.{gone.pid}": True,
+        digest: True,
+    }
+    for name in names:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "half.tsv").write_text("x")
+    generators = GeneratorArguments(generated_dir=str(tmp_path), **SMALL)
+    folder = drawn_folder("listops", generators, None)
+    assert {name: (tmp_path / name).exists() for name in names} == names
+    assert folder.is_dir()
+
+
+@pytest.mark.parametrize("task", ["listops", "pathfinder"])
+def test_the_expected_time_is_said_before_drawing(tmp_path, monkeypatch, capsys, task):
+    def stop(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(generated, f"generate_{task}", stop)
+    monkeypatch.setattr(drawing_time, "_seconds_each", lambda trial: trial(0) and 0.25)
+    monkeypatch.setattr(processes, "usable_cores", lambda: 8)
+    generators = GeneratorArguments(
+        generated_dir=str(tmp_path), pathfinder_images=4000, pathfinder_contour_length=6,
+        **{**SMALL, "listops_train": 3970},
+    )  # fmt: skip
+    with pytest.raises(KeyboardInterrupt):
+        drawn_folder(task, generators, None)
+    what = {"listops": "ListOps expressions", "pathfinder": "Pathfinder images"}[task]
+    assert f"Drawing 4,000 {what}, about 2 min on 8 processes, into " in capsys.readouterr().out
+    with pytest.raises(KeyboardInterrupt):
+        drawn_folder(task, generators, 1)
+    assert f"Drawing 4,000 {what}, about 17 min on 1 process, into " in capsys.readouterr().out
+
+
+def test_a_trial_takes_the_mean_of_a_few():
+    assert 0 < drawing_time._seconds_each(lambda number: None) < 0.1
+    texts = [drawing_time.duration(seconds) for seconds in (0.1, 89, 91, 5399, 5401)]
+    assert texts == ["1 s", "89 s", "2 min", "90 min", "1.5 h"]
+
+
+def test_all_usable_cores_are_the_default_where_there_is_work_for_them(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(6)), raising=False)
+    assert processes.usable_cores() == 6
+    assert processes.worthwhile_processes(None, 1000, least=100) == 6
+    assert processes.worthwhile_processes(None, 399, least=100) == 3
+    assert processes.worthwhile_processes(None, 199, least=100) is None
+    assert processes.worthwhile_processes(2, 199, least=100) == 2
+    assert processes.worthwhile_processes(1, 1000, least=100) is None
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(90)), raising=False)
+    assert processes.usable_cores() == 16
 
 
 def test_a_drawing_that_breaks_off_leaves_nothing(tmp_path, monkeypatch):

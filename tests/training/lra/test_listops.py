@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hf_linear_attn.training.lra.listops import ListOpsParameters, check_possible, draw
+from hf_linear_attn.training.lra.listops import ListOpsParameters, _lengths, check_possible, draw
 from hf_linear_attn.training.lra.listops_check import evaluate
 from hf_linear_attn.training.lra.listops_files import FILES, generate_listops, read_listops
 from hf_linear_attn.training.lra.symbols import listops_tokens
@@ -93,6 +93,30 @@ def test_labels_and_statistics_of_2000_official_expressions():
     assert 0.145 < shares[9] / 2000 < 0.205
     assert 0.13 < shares[0] / 2000 < 0.19
     assert all(shares[value] / 2000 < 0.12 for value in range(1, 9))
+
+
+def test_the_law_of_lengths_is_long_range_arenas():
+    # Digits at once: 3/4. Four symbols: an operator (1/4) with two (1/9) digits (3/4 each).
+    shares, _ = _lengths(ListOpsParameters())
+    assert shares[1] == 0.75
+    assert shares[4] == pytest.approx(0.25 / 9 * 0.75**2, rel=1e-12)
+    kept = shares[501:2000]
+    assert kept.sum() == pytest.approx(0.0827552640, rel=1e-8)
+    assert 501 + np.searchsorted(kept.cumsum(), kept.sum() / 2) == 954
+
+
+def test_operators_and_numbers_of_arguments_are_drawn_by_the_law():
+    flat = ListOpsParameters(min_length=0, max_length=200, max_depth=2)
+    lengths = Counter(expression.length for expression in drawn(flat, 40_000))
+    assert lengths[1] / 40_000 == pytest.approx(0.75, abs=0.005)
+    # An operator, its bracket and 2 to 10 digits, each number of them as often.
+    assert sorted(lengths) == [1, *range(4, 13)]
+    for length in range(4, 13):
+        assert lengths[length] / 40_000 == pytest.approx(0.25 / 9, abs=0.003)
+    exact = _lengths(flat)[0]
+    assert exact[1] == 0.75
+    assert exact[4:13] == pytest.approx(0.25 / 9, rel=1e-12)
+    assert exact.sum() == pytest.approx(1.0)
 
 
 def test_the_share_of_kept_trees_is_exact():

@@ -80,6 +80,18 @@ def test_heads_of_the_towers():
     assert official.cls is None
 
 
+@pytest.mark.parametrize("preset", ["official", "nystromformer"])
+def test_the_head_reads_the_towers_in_the_published_order(preset):
+    model, inputs = model_of(preset, "retrieval"), batch("retrieval")
+    seen = []
+    model.head.register_forward_pre_hook(lambda module, args: seen.append(args[0]))
+    model(**inputs)
+    a, b = (model._encode(inputs["input_ids"][:, tower], None) for tower in (0, 1))
+    parts = [a, b] if preset == "official" else [a, b, a * b, a - b]
+    assert torch.allclose(seen[0], torch.cat(parts, dim=-1), atol=1e-6)
+    assert not torch.allclose(a, b, atol=1e-3)
+
+
 def test_the_towers_do_not_see_each_other_and_share_their_weights():
     model = model_of(task="retrieval")
     inputs = batch("retrieval")

@@ -23,7 +23,8 @@ def result(task, preset="official", **changed):
     values = {
         "task": task, "preset": preset, "attention": "cosformer", "test_accuracy": 0.5,
         "best_validation_accuracy": 0.6, "best_step": 10, "chance_level": 0.25,
-        "test_examples": 1234, "over_long_train": 0, "over_long_validation": 0,
+        "test_examples": 1234, "test_examples_there": 1234, "over_long_train": 0,
+        "over_long_validation": 0,
         "over_long_test": 0, "over_long_rule": "refuse", "parameters": 7, "steps": 20,
         "data": "Bytes, read from the folder x.", "differences": [],
     }  # fmt: skip
@@ -85,12 +86,24 @@ def test_recalled_figures_carry_their_footnote():
 def test_what_was_cut_and_what_is_not_at_scale_stands_below():
     changed = result(
         "text", over_long_train=1000, over_long_test=2, over_long_rule="cut",
-        differences=["10 steps instead of 20,000"],
+        differences=["optimiser steps 10 instead of 20,000", "weight_decay 0 instead of 0.1"],
     )  # fmt: skip
     lines = notes({"text": changed})
     assert "Text: 1,002 over-long examples were cut" in lines
-    assert "Text is not at the published scale: 10 steps instead of 20,000" in lines
-    assert any("all test examples (Text 1,234)" in line for line in lines)
+    differs = "optimiser steps 10 instead of 20,000; weight_decay 0 instead of 0.1"
+    assert f"Text is not as published: {differs}" in lines
+    assert any("Text on all 1,234 test examples" in line for line in lines)
+
+
+def test_a_test_on_some_of_the_examples_says_so():
+    lines = notes({"text": result("text"), "image": result("image", test_examples=20)})
+    said = "tested once: Text on all 1,234 test examples, Image on 20 of 1,234 test examples"
+    assert any(said in line for line in lines)
+
+
+def test_the_chance_level_is_named_as_what_it_is():
+    chance = "chance level: the training split's most frequent label on the test split"
+    assert any(line.startswith(chance) for line in notes({"text": result("text")}))
 
 
 def test_results_are_read_back_from_a_finished_run(tmp_path):
