@@ -54,14 +54,7 @@ def card_facts(
         limits=_limits(args.data, args.training),
         datasets=_hub_datasets(args.data),
     )
-    return run_card(
-        model,
-        args.training,
-        task,
-        steps=results.steps,
-        tokens_per_second=results.tokens_per_second,
-        started_from=args.model.model_name_or_path,
-    )
+    return _card(model, args, results, task)
 
 
 def causal_lm_facts(
@@ -109,6 +102,15 @@ def causal_lm_facts(
         limits=_limits(args.data, args.training),
         datasets=_hub_datasets(args.data),
     )
+    return _card(model, args, results, task)
+
+
+def _card(
+    model: PreTrainedModel,
+    args: MaskedLMArguments | CausalLMArguments,
+    results: RunResults,
+    task: TaskCard,
+) -> CardFacts:
     return run_card(
         model,
         args.training,
