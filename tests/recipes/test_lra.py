@@ -187,6 +187,7 @@ def test_killed_between_training_and_test_the_best_checkpoint_is_tested_all_the_
     assert same(weights("run"), weights(f"run/checkpoint-{found['best_step']}"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kept", [("checkpoint-2", "checkpoint-4"), ("checkpoint-2",)])
 def test_a_folder_that_was_moved_tests_its_best_checkpoint_or_says_it_is_missing(run, kept):
     rate = ["--learning_rate", "0.05"]
