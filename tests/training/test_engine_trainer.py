@@ -198,13 +198,22 @@ def test_a_trainer_is_gone_with_its_last_name(tmp_path, tokenizer):
         gc.enable()
 
 
+def wait(ready):
+    ready.set()
+    time.sleep(60)
+
+
 def test_a_loaders_worker_ends_at_sigterm(tmp_path, tokenizer):
     """It has the handler of the process it was forked from, and no checkpoint to save."""
 
     class Worker(TrainerCallback):
         def on_step_end(self, args, state, control, **kwargs):
-            child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,))
+            fork = multiprocessing.get_context("fork")
+            ready = fork.Event()
+            child = fork.Process(target=wait, args=(ready,))
             child.start()
+            # At the fork itself a signal is lost.
+            assert ready.wait(20)
             child.terminate()
             child.join(20)
             self.code = child.exitcode
