@@ -70,7 +70,7 @@ class RunResults:
         attention: as given to `--attention`.
         parameters: number of weights.
         steps: optimiser steps in all.
-        tokens_per_second: of training; None where nothing was trained in this session.
+        tokens_per_second: of training; None where this process trained nothing.
         task: its words.
     """
 

@@ -82,7 +82,7 @@ def test_official_optimisers(task, peak, warmup, decay, schedule):
 
 
 def test_the_official_image_model_has_eight_heads():
-    """long-range-arena issue 33: paper, configs and answers differ; one head stays at 36 %."""
+    """Paper, configs and answers differ (google-research/long-range-arena#33): one head, 36 %."""
     model = read("official", "image").model.model
     assert (model["num_attention_heads"], model["head_dim"], model["hidden_size"]) == (8, 8, 128)
     assert model["hidden_dropout_prob"] == 0.3

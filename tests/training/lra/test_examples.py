@@ -119,7 +119,7 @@ def test_over_long_examples_stand_in_the_description(tmp_path):
 
 @pytest.mark.parametrize(("length", "name"), [(6, "easy"), (9, "intermediate")])
 def test_the_difficulty_of_pathfinder_is_said(tmp_path, length, name):
-    """mlpen/Nystromformer issue 12: which difficulty is reported?"""
+    """Which difficulty is reported? (mlpen/Nystromformer#12)"""
     generators = GeneratorArguments(
         generated_dir=str(tmp_path), pathfinder_images=20, pathfinder_contour_length=length
     )
@@ -128,7 +128,7 @@ def test_the_difficulty_of_pathfinder_is_said(tmp_path, length, name):
 
 
 def test_that_retrieval_is_of_bytes_and_in_two_towers_is_said(tmp_path):
-    """long-range-arena issue 18: 20 points lie between one way of doing it and another."""
+    """20 points lie between one way and another (google-research/long-range-arena#18)."""
     for part in ("train", "eval", "test"):
         (tmp_path / f"new_aan_pairs.{part}.tsv").write_text("0\ta\tb\tx\ty\n1\ta\tb\tx\tz\n")
     args = LraArguments(task="retrieval", data_dir=str(tmp_path))
