@@ -9,7 +9,7 @@ import torch
 import transformers.modeling_utils
 from transformers import Trainer, TrainerState
 
-from hf_linear_attn.training import run_files
+from hf_linear_attn.training import language_model_run, run_files
 from tests.recipes.mlm_recipe import MLM
 
 
@@ -101,7 +101,7 @@ def in_removal(where):
 
 def in_card(where):
     """When the model card is to be written, after the last save."""
-    MLM.write_model_card = lambda *_: die()
+    language_model_run.write_model_card = lambda *_: die()
 
 
 MOMENTS = {
