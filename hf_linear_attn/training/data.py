@@ -73,16 +73,24 @@ def _read_sources(args: DataArguments) -> "tuple[AnyDataset, AnyDataset | None]"
     if args.dataset_name:
         train, validation = _from_hub(args)
     elif args.train_file:
-        train, validation = _from_files(args.train_file, args), None
+        train, validation = read_files(args.train_file, args), None
     else:
         return Dataset.from_dict({"text": embedded_documents()}), None
     if args.validation_file:
-        validation = _from_files(args.validation_file, args)
+        validation = read_files(args.validation_file, args)
     return train, validation
 
 
-def _from_files(names: list[str], args: DataArguments) -> "AnyDataset":
-    """The files' documents, kind by kind, in the order given."""
+def read_files(names: list[str], args: DataArguments) -> "AnyDataset":
+    """The files' documents, kind by kind, in the order given.
+
+    Args:
+        names: of files, see `find_file`.
+        args: format, column and streaming.
+
+    Raises:
+        ValueError: no such file or column, or one that cannot be read.
+    """
     from datasets import concatenate_datasets
 
     kinds: dict[str, list[Path]] = {}
