@@ -13,7 +13,12 @@ from hf_linear_attn.training.blocks import pack_dataset
 from hf_linear_attn.training.data import read_files
 from hf_linear_attn.training.packing import Layout
 from hf_linear_attn.training.tokenizer import edge_tokens
-from hf_linear_attn.training.tokenizing import list_features, step_fingerprint, tokenize_split
+from hf_linear_attn.training.tokenizing import (
+    count_tokens,
+    list_features,
+    step_fingerprint,
+    tokenize_split,
+)
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -67,11 +72,6 @@ def transfer_data(
         raise ValueError(f"got a {type(tokenizer).__name__}; expected a fast tokenizer")
     args = DataArguments(train_file=files, block_size=block_size)
     blocks = _blocks(tokenizer, args)
-    if len(blocks) < 2:
-        raise ValueError(
-            f"{', '.join(files)}: the text fills {len(blocks)} block of {block_size} tokens; at "
-            "least 2 are needed: give more text, or a smaller block size"
-        )
     held = max(1, min(evaluation_blocks, len(blocks) // 10))
     split = blocks.train_test_split(test_size=held, seed=seed)
     loader = {"batch_size": batch_size, "collate_fn": _stack}
@@ -90,6 +90,13 @@ def _blocks(tokenizer: PreTrainedTokenizerFast, args: DataArguments) -> "Dataset
     documents = cast("Dataset", read_files(args.train_file or [], args))
     tokenized = tokenize_split("transfer", documents, tokenizer, by_line=False, num_proc=None)
     layout = Layout(args.block_size, *edge_tokens(tokenizer))
+    tokens = count_tokens(tokenized) + (layout.end is not None) * (len(tokenized) - 1)
+    if tokens < 2 * (layout.block_size - (layout.start is not None)):
+        raise ValueError(
+            f"{', '.join(args.train_file or [])}: {tokens:,} tokens do not fill two blocks of "
+            f"{layout.block_size:,}, one to learn from and one held out; give more text, or a "
+            "smaller block size"
+        )
     packed = Dataset.from_generator(
         pack_dataset,
         features=list_features("input_ids", "special_tokens_mask", "word_ids"),
