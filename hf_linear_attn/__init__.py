@@ -56,6 +56,7 @@ from hf_linear_attn.models import (
     TransNormerModel,
     register_auto_classes,
 )
+from hf_linear_attn.models.convert import convert
 
 register_auto_classes()
 
@@ -104,6 +105,8 @@ __all__ = [  # noqa: RUF022 - grouped by kind, as a table of contents
     "TransNormerForSequenceClassification",
     "TransNormerForTokenClassification",
     "TransNormerModel",
+    # other models' weights
+    "convert",
     # mechanisms
     "CosformerAttention",
     "LinearTransformerAttention",

@@ -86,6 +86,8 @@ class LinearAttnConfig(PreTrainedConfig):
         ValueError: an unknown keyword (the nearest name is proposed), a wrong type or value.
     """
 
+    # Beside the fields, and not among them: equal configs are equal however they came about.
+    __slots__ = ("_given",)
     model_type = "linear_attn"
     default_attention: ClassVar[str] = ""
     """registry name of the variant's mechanism"""
@@ -133,6 +135,12 @@ class LinearAttnConfig(PreTrainedConfig):
     bos_token_id: int | None = 0
     eos_token_id: int | list[int] | None = 2
 
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        """Remember which fields the caller names."""
+        made = super().__new__(cls)
+        made._given = frozenset(kwargs)
+        return made
+
     def __post_init__(self, **kwargs):
         self._refuse_unknown(kwargs)
         rope = self.rope_parameters
@@ -141,6 +149,8 @@ class LinearAttnConfig(PreTrainedConfig):
         if self.position_embedding_type != "rope":
             self.rope_parameters = rope
         self.check()
+        # From now on what is set is the caller's doing; so far defaults were.
+        self._given = set(self._given)
 
     def __setattr__(self, name: str, value: Any) -> None:
         # Refused here and not only on loading: what can be set can be saved, and what was saved
@@ -148,15 +158,32 @@ class LinearAttnConfig(PreTrainedConfig):
         if not (name.startswith("_") or hasattr(type(self), name)):
             self._refuse_unknown([name])
         super().__setattr__(name, value)
+        if isinstance(self._given, set) and not name.startswith("_"):
+            self._given.add(name)
+
+    @property
+    def given_fields(self) -> set[str]:
+        """Fields that the caller named or set; the others stand at their defaults.
+
+        A config that was loaded has all the fields of its file.
+        """
+        return {name for name in self._given if hasattr(self, name)}
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
         """As in Transformers, but a keyword that is no field raises, and values are checked.
 
+        The config of a foreign checkpoint, or of another variant, gives the fields of the trunk.
+
         Raises:
             ValueError: an unknown field, or a value that is refused.
         """
         wants_unused = kwargs.pop("return_unused_kwargs", False)
+        model_type = config_dict.get("model_type", cls.model_type)
+        if model_type != cls.model_type and cls.default_attention:
+            from hf_linear_attn.models.foreign_config import translated
+
+            config_dict = translated(config_dict)
         loaded: Any = super().from_dict(config_dict, **kwargs, return_unused_kwargs=True)
         config, unused = loaded
         config.check()

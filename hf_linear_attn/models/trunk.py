@@ -38,6 +38,27 @@ class LinearAttnPreTrainedModel(PreTrainedModel):
     _keep_in_fp32_modules_strict = ["rotary"]  # noqa: RUF012
     _can_record_outputs = {"hidden_states": LinearAttnBlock, "attentions": SelfAttention}  # noqa: RUF012
 
+    @classmethod
+    def from_pretrained(
+        cls, pretrained_model_name_or_path: Any, *model_args: Any, config: Any = None, **kwargs: Any
+    ) -> Any:
+        """As in Transformers; a checkpoint of another architecture or variant is converted.
+
+        RoBERTa, BERT, DistilBERT, GPT-2 and Llama-type checkpoints go through an explicit weight
+        map: what is set in `config` or in keywords holds, the rest follows the checkpoint. The
+        model's `conversion_report` lists every tensor.
+
+        Raises:
+            ValueError: an architecture without a weight map, or a checkpoint that does not fit.
+        """
+        from hf_linear_attn.models.foreign import foreign_source, load_foreign
+
+        path = pretrained_model_name_or_path
+        found = foreign_source(path, cls.config_class, kwargs)
+        if found is not None:
+            return load_foreign(cls, path, found, config, kwargs)
+        return super().from_pretrained(path, *model_args, config=config, **kwargs)
+
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)

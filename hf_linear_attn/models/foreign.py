@@ -1,0 +1,238 @@
+"""The door for foreign checkpoints: what `from_pretrained` of our models does with one."""
+
+from typing import Any, TypeVar
+
+import torch
+import transformers
+from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
+from transformers.utils import logging
+
+from hf_linear_attn.attention.suggestions import did_you_mean
+from hf_linear_attn.models.configuration import LinearAttnConfig
+from hf_linear_attn.models.conversion import carry_over, keep_settings, trunk_prefix
+from hf_linear_attn.models.conversion_report import ConversionReport
+from hf_linear_attn.models.foreign_config import target_config, weight_map
+from hf_linear_attn.models.weight_maps import head_of
+
+logger = logging.get_logger(__name__)
+
+Model = TypeVar("Model", bound=PreTrainedModel)
+
+_WHERE = {
+    "cache_dir", "force_download", "gguf_file", "local_files_only", "proxies", "revision",
+    "subfolder", "token", "use_safetensors", "variant", "weights_only",
+}  # fmt: skip
+"""Keywords of `from_pretrained` that say where and how a file is read."""
+_SAYS_NOTHING = {
+    "_commit_hash", "_from_auto", "_from_pipeline", "adapter_kwargs", "low_cpu_mem_usage",
+    "trust_remote_code", "weights_only",
+}  # fmt: skip
+"""Keywords of Transformers that ask for nothing a conversion could do otherwise."""
+
+
+def config_keywords(kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Those keywords of `from_pretrained` that reading a config takes, too."""
+    not_there = {"use_safetensors", "variant", "weights_only"}
+    return {k: v for k, v in kwargs.items() if k in _WHERE - not_there}
+
+
+def foreign_source(
+    path: Any, config_class: type[LinearAttnConfig], kwargs: dict[str, Any]
+) -> PreTrainedConfig | None:
+    """The config of a checkpoint that is another kind of model than `config_class`'s; else None.
+
+    Args:
+        path: as given to `from_pretrained`.
+        config_class: of the model class.
+        kwargs: the keywords given beside it.
+    """
+    if path is None or not config_class.default_attention:
+        return None
+    where = config_keywords(kwargs)
+    try:
+        found, _ = PreTrainedConfig.get_config_dict(path, **where)
+    except OSError:
+        # No such place, or no config in it: Transformers says what is wrong.
+        return None
+    model_type = found.get("model_type")
+    if model_type is None or model_type == config_class.model_type:
+        return None
+    own = any(c.model_type == model_type for c in LinearAttnConfig.__subclasses__())
+    if not own:
+        weight_map(model_type)
+    return AutoConfig.from_pretrained(path, **where)
+
+
+def load_foreign(
+    model_class: type[Model], path: Any, source_config: PreTrainedConfig, config: Any,
+    kwargs: dict[str, Any],
+) -> Any:  # fmt: skip
+    """What `from_pretrained` of a model of ours does with a foreign checkpoint.
+
+    Args:
+        model_class: of the model to make.
+        path: of the checkpoint.
+        source_config: of the checkpoint.
+        config: as given to `from_pretrained`.
+        kwargs: the other keywords.
+
+    Returns:
+        The model in evaluation mode, its report as `conversion_report`; with
+        output_loading_info=True also Transformers' dictionary of what is missing and unexpected.
+
+    Raises:
+        ValueError: the checkpoint cannot be converted, is incomplete, or a keyword has no meaning
+            here.
+    """
+    where, overrides, others = _sort_keywords(model_class, kwargs)
+    if config is not None and not isinstance(config, model_class.config_class):
+        raise ValueError(
+            f"config must be a {model_class.config_class.__name__}; got {type(config).__name__}."
+        )
+    check_kind(model_class, source_config)
+    made, _ = target_config(model_class.config_class, source_config, config, overrides)
+    made.settle(is_decoder=getattr(model_class, "is_decoder", None))
+    source, absent, beside = _load(path, source_config, where, others)
+    model, report = convert_model(source, model_class, config, overrides, absent)
+    for name in sorted(beside):
+        report.dropped[name] = f"{type(source).__name__} does not read it"
+    model.config.name_or_path = str(path)
+    if others.get("attn_implementation") is not None:
+        model.set_attn_implementation(others["attn_implementation"])
+    if others.get("device_map") is not None:
+        model.to(_device(others["device_map"]))
+    if not others.get("output_loading_info"):
+        return model
+    info = {
+        "missing_keys": set(report.new), "unexpected_keys": set(report.dropped),
+        "mismatched_keys": set(), "error_msgs": [],
+    }  # fmt: skip
+    return model, info
+
+
+def convert_model(
+    source: PreTrainedModel, model_class: type[Model], config: LinearAttnConfig | None,
+    overrides: dict[str, Any], absent: frozenset[str] = frozenset(),
+) -> tuple[Model, ConversionReport]:  # fmt: skip
+    """A model of ours with a source's weights, in evaluation mode, and the report.
+
+    Args:
+        source: never changed.
+        model_class, config, overrides: as in `target_config`.
+        absent: tensors of the source that its checkpoint did not hold.
+    """
+    check_kind(model_class, source.config)
+    made, notes = target_config(model_class.config_class, source.config, config, overrides)
+    model = model_class(made)
+    keep_settings(source, model)
+    report = carry_over(source, model, absent)
+    report.notes[:0] = notes
+    model.eval()
+    model.conversion_report = report  # pyright: ignore[reportAttributeAccessIssue]
+    logger.info("%s", report)
+    fresh = [name for name, why in report.new.items() if why.startswith("drawn anew")]
+    if fresh:
+        logger.warning(
+            f"{report.summary()}. New and to be trained: {', '.join(fresh[:4])}"
+            f"{', …' if len(fresh) > 4 else ''}. `model.conversion_report` lists all."
+        )
+    return model, report
+
+
+def check_kind(model_class: type[PreTrainedModel], source: PreTrainedConfig) -> None:
+    """Refuse an encoder's weights for a decoder's head, and the reverse.
+
+    Raises:
+        ValueError: says which class to use.
+    """
+    if isinstance(source, LinearAttnConfig):
+        decodes = bool(source.is_decoder)
+    else:
+        decodes = weight_map(source.model_type).is_decoder
+    wanted = getattr(model_class, "is_decoder", None)
+    if wanted is None or wanted == decodes:
+        return
+    kinds, heads = ("an encoder", "a decoder"), ("ForMaskedLM", "ForCausalLM")
+    name = model_class.__name__.removesuffix(heads[wanted])
+    raise ValueError(
+        f"{model_class.__name__} is {kinds[wanted]} and the checkpoint ({source.model_type}) is "
+        f"{kinds[decodes]}, trained to look at other tokens; use {name}{heads[decodes]}."
+    )
+
+
+def _sort_keywords(
+    model_class: type[PreTrainedModel], kwargs: dict[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """Keywords that say where to read, config fields, and the few others that mean something."""
+    meant = ("attn_implementation", "device_map", "dtype", "output_loading_info", "torch_dtype")
+    fields = set(model_class.config_class().to_dict()) | {"num_labels"}
+    where, overrides, others = {}, {}, {}
+    for name, value in kwargs.items():
+        if name in meant:
+            others[name] = value
+        elif name in _WHERE:
+            where[name] = value
+        elif name in fields:
+            overrides[name] = value
+        elif name not in _SAYS_NOTHING:
+            hint = did_you_mean(name, fields)
+            raise ValueError(
+                f"{name}={value!r} has no meaning while a foreign checkpoint is converted.{hint} "
+                "Convert and save the model first, then load it with that."
+            )
+    return where, overrides, others
+
+
+def _device(device_map: Any) -> Any:
+    if isinstance(device_map, dict) and list(device_map) == [""]:
+        device_map = device_map[""]
+    try:
+        return torch.device(device_map)
+    except (RuntimeError, TypeError):
+        raise ValueError(
+            f"device_map={device_map!r}: a foreign checkpoint is converted on one device; give its "
+            "name, or save the converted model and load that with a device_map."
+        ) from None
+
+
+def _load(
+    path: Any, config: PreTrainedConfig, where: dict[str, Any], others: dict[str, Any]
+) -> tuple[PreTrainedModel, frozenset[str], frozenset[str]]:
+    """The source model, those of its tensors that the checkpoint lacks, and what it holds beside.
+
+    Raises:
+        ValueError: it cannot be read, or lacks weights of the trunk.
+    """
+    dtype = others.get("dtype", others.get("torch_dtype"))
+    wanted = where if dtype is None else {**where, "dtype": dtype}
+    try:
+        source, info = _source_class(config).from_pretrained(
+            path, output_loading_info=True, **wanted
+        )
+    except (OSError, RuntimeError, KeyError) as error:
+        raise ValueError(f"the checkpoint {path} cannot be read: {error}") from error
+    absent = frozenset(info["missing_keys"])
+    trunk = trunk_prefix(source)
+    # Poolers come with an architecture whether or not anyone trained one.
+    lost = sorted(n for n in absent if n.startswith(trunk) and "pooler" not in n.split("."))
+    if lost:
+        more = f" and {len(lost) - 3} more" if len(lost) > 3 else ""
+        raise ValueError(
+            f"the checkpoint {path} is incomplete: it lacks {', '.join(lost[:3])}{more}."
+        )
+    return source, absent, frozenset(info["unexpected_keys"])
+
+
+def _source_class(config: PreTrainedConfig) -> Any:
+    """The class a checkpoint was saved from, by the name in its config."""
+    architecture = (config.architectures or ["Model"])[0]
+    if architecture == "Model" or isinstance(config, LinearAttnConfig):
+        end = head_of(architecture).removeprefix("Model")
+        return getattr(transformers, f"AutoModel{end}")
+    found = getattr(transformers, architecture, None)
+    if found is None:
+        raise ValueError(
+            f"the checkpoint's config names the architecture {architecture!r}, which Transformers "
+            "does not have; set `architectures` in its config.json to a class of Transformers."
+        )
+    return found

@@ -1,0 +1,193 @@
+"""The config of a model of ours that is to take up another model's weights."""
+
+import dataclasses
+from typing import Any
+
+from transformers import AutoConfig, PreTrainedConfig
+
+from hf_linear_attn.attention.suggestions import did_you_mean
+from hf_linear_attn.models.configuration import LinearAttnConfig
+from hf_linear_attn.models.weight_maps import WeightMap
+from hf_linear_attn.models.weight_maps_decoders import GPT2, LLAMA, MISTRAL, QWEN2, QWEN3
+from hf_linear_attn.models.weight_maps_encoders import BERT, DISTILBERT, ROBERTA
+
+WEIGHT_MAPS: dict[str, WeightMap] = {
+    "bert": BERT,
+    "camembert": ROBERTA,
+    "distilbert": DISTILBERT,
+    "gpt2": GPT2,
+    "llama": LLAMA,
+    "mistral": MISTRAL,
+    "qwen2": QWEN2,
+    "qwen3": QWEN3,
+    "roberta": ROBERTA,
+    "xlm-roberta": ROBERTA,
+}
+"""Weight map of each `model_type` of Transformers that can be converted."""
+
+# Weights do not depend on them: they may be chosen anew.
+_FREE = {
+    "attention_probs_dropout_prob", "bos_token_id", "classifier_dropout", "eos_token_id",
+    "hidden_dropout_prob", "id2label", "initializer_range", "label2id", "num_labels",
+    "pad_token_id", "pooling", "problem_type", "use_cache",
+}  # fmt: skip
+_TOKENS = ("pad_token_id", "bos_token_id", "eos_token_id")
+_TRUNK = {f.name for f in dataclasses.fields(LinearAttnConfig)}
+# Of another variant of ours they name its mechanism, which is what a conversion changes.
+_MECHANISM = {"layer_attention", "attention_kwargs"}
+
+
+def weight_map(model_type: str) -> WeightMap:
+    """The weight map of an architecture.
+
+    Raises:
+        ValueError: there is none; names those there are.
+    """
+    if model_type in WEIGHT_MAPS:
+        return WEIGHT_MAPS[model_type]
+    hint = did_you_mean(model_type, WEIGHT_MAPS)
+    raise ValueError(
+        f"there is no weight map for checkpoints of type {model_type!r}; known: "
+        f"{', '.join(WEIGHT_MAPS)}.{hint}"
+    )
+
+
+def foreign_fields(config: PreTrainedConfig) -> tuple[dict[str, Any], list[str]]:
+    """Fields of the trunk that a foreign config sets, and what has to be said about them.
+
+    Args:
+        config: of an architecture with a weight map, or of another variant of ours.
+
+    Raises:
+        ValueError: an architecture without a weight map, a quantised checkpoint, or a feature that
+            the trunk has no place for.
+    """
+    if getattr(config, "quantization_config", None) is not None:
+        raise ValueError(
+            "this checkpoint is quantised (quantization_config in its config.json); weights of "
+            "fewer bits cannot be rearranged. Convert the checkpoint it was made from, and "
+            "quantise the result."
+        )
+    if isinstance(config, LinearAttnConfig):
+        fields = {name: getattr(config, name) for name in _TRUNK - _MECHANISM}
+        fields["is_decoder"] = bool(config.is_decoder)
+        notes = []
+    else:
+        known = weight_map(config.model_type)
+        known.check(config)
+        fields = {**_shared_fields(config), **known.fields(config), "is_decoder": known.is_decoder}
+        notes = _drop_ids_outside(fields)
+    notes += _drop_attention_dropout(config, fields)
+    fields |= {"id2label": config.id2label, "label2id": config.label2id}
+    fields["problem_type"] = config.problem_type
+    return fields, notes
+
+
+def translated(config_dict: dict[str, Any]) -> dict[str, Any]:
+    """The fields of the trunk that the config file of another model sets.
+
+    Args:
+        config_dict: as read from its config.json.
+
+    Raises:
+        ValueError: see `foreign_fields`.
+    """
+    model_type = config_dict["model_type"]
+    if not any(c.model_type == model_type for c in LinearAttnConfig.__subclasses__()):
+        weight_map(model_type)
+    source = AutoConfig.for_model(**config_dict)
+    return foreign_fields(source)[0]
+
+
+def _shared_fields(config: Any) -> dict[str, Any]:
+    """What all architectures call by one name (some by way of an attribute map)."""
+    names = (
+        "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads",
+        "initializer_range", "tie_word_embeddings", *_TOKENS,
+    )  # fmt: skip
+    return {name: getattr(config, name) for name in names} | {
+        "use_cache": getattr(config, "use_cache", True)
+    }
+
+
+def _drop_ids_outside(fields: dict[str, Any]) -> list[str]:
+    """Special tokens that the vocabulary does not hold: a config of ours would refuse them."""
+    notes = []
+    for name in _TOKENS:
+        given = fields[name]
+        ids = given if isinstance(given, list) else [given]
+        if any(i is not None and not 0 <= i < fields["vocab_size"] for i in ids):
+            notes.append(
+                f"{name} {given} lies outside the vocabulary of {fields['vocab_size']} tokens; "
+                "none is set."
+            )
+            fields[name] = None
+    return notes
+
+
+def _drop_attention_dropout(config: Any, fields: dict[str, Any]) -> list[str]:
+    names = ("attention_probs_dropout_prob", "attention_dropout", "attn_pdrop")
+    rate = next((getattr(config, n) for n in names if getattr(config, n, None)), 0)
+    fields["attention_probs_dropout_prob"] = 0.0
+    if not rate:
+        return []
+    return [
+        f"dropout on attention weights was {rate} and is 0 now: linear attention has no weights to "
+        "drop. attention_probs_dropout_prob sets it for softmax layers."
+    ]
+
+
+def target_config(
+    config_class: type[LinearAttnConfig],
+    source: PreTrainedConfig,
+    given: LinearAttnConfig | None,
+    overrides: dict[str, Any],
+) -> tuple[LinearAttnConfig, list[str]]:
+    """The config of the converted model: the source's shape, with what the user set.
+
+    Args:
+        config_class: of the model class.
+        source: config of the checkpoint.
+        given: a config the user made; what was set in it holds, the rest follows the source.
+        overrides: config fields given beside it, which come first.
+
+    Returns:
+        The config, and what has to be said about it.
+
+    Raises:
+        ValueError: what was set contradicts the weights; names every such field.
+    """
+    fields, notes = foreign_fields(source)
+    known = {f.name for f in dataclasses.fields(config_class)} | {"num_labels"}
+    named = () if given is None else given.given_fields & known
+    wanted = {name: getattr(given, name) for name in named} | overrides
+    _refuse_contradictions(fields, wanted)
+    if "num_labels" in wanted or "id2label" in wanted or "label2id" in wanted:
+        # Names of the source's classes would contradict those of the new ones.
+        fields = {k: v for k, v in fields.items() if k not in ("id2label", "label2id")}
+    return config_class(**{**fields, **wanted}), notes
+
+
+def _refuse_contradictions(fields: dict[str, Any], wanted: dict[str, Any]) -> None:
+    wrong = [
+        f"{name}={value!r} (the checkpoint: {fields[name]!r})"
+        for name, value in wanted.items()
+        if name in fields and name not in _FREE and not _fits(name, fields[name], value)
+    ]
+    if wrong:
+        raise ValueError(
+            f"the config does not fit the checkpoint: {', '.join(wrong)}. Leave these fields out: "
+            "what is not set follows the checkpoint."
+        )
+
+
+def _fits(name: str, found: Any, wanted: Any) -> bool:
+    """Can weights with `found` fill a model with `wanted`?"""
+    if wanted is None or wanted == found:
+        return True
+    if name == "tie_word_embeddings":
+        return not wanted
+    if name == "max_position_embeddings":
+        # A table can be extended; without one the number binds nothing that has weights.
+        return wanted > found
+    return False
