@@ -1,6 +1,6 @@
 """The door for foreign checkpoints: what `from_pretrained` of our models does with one."""
 
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 import transformers
@@ -17,6 +17,12 @@ from hf_linear_attn.models.weight_maps import head_of
 logger = logging.get_logger(__name__)
 
 Model = TypeVar("Model", bound=PreTrainedModel)
+
+
+def config_class_of(model_class: type[PreTrainedModel]) -> type[LinearAttnConfig]:
+    """The config class of a model class of ours."""
+    return cast(type[LinearAttnConfig], model_class.config_class)
+
 
 _WHERE = {
     "cache_dir", "force_download", "gguf_file", "local_files_only", "proxies", "revision",
@@ -37,15 +43,16 @@ def config_keywords(kwargs: dict[str, Any]) -> dict[str, Any]:
 
 
 def foreign_source(
-    path: Any, config_class: type[LinearAttnConfig], kwargs: dict[str, Any]
+    path: Any, model_class: type[PreTrainedModel], kwargs: dict[str, Any]
 ) -> PreTrainedConfig | None:
-    """The config of a checkpoint that is another kind of model than `config_class`'s; else None.
+    """The config of a checkpoint that is another kind of model than `model_class`; else None.
 
     Args:
         path: as given to `from_pretrained`.
-        config_class: of the model class.
+        model_class: whose `from_pretrained` was called.
         kwargs: the keywords given beside it.
     """
+    config_class = config_class_of(model_class)
     if path is None or not config_class.default_attention:
         return None
     where = config_keywords(kwargs)
@@ -85,12 +92,11 @@ def load_foreign(
             here.
     """
     where, overrides, others = _sort_keywords(model_class, kwargs)
-    if config is not None and not isinstance(config, model_class.config_class):
-        raise ValueError(
-            f"config must be a {model_class.config_class.__name__}; got {type(config).__name__}."
-        )
+    config_class = config_class_of(model_class)
+    if config is not None and not isinstance(config, config_class):
+        raise ValueError(f"config must be a {config_class.__name__}; got {type(config).__name__}.")
     check_kind(model_class, source_config)
-    made, _ = target_config(model_class.config_class, source_config, config, overrides)
+    made, _ = target_config(config_class, source_config, config, overrides)
     made.settle(is_decoder=getattr(model_class, "is_decoder", None))
     source, absent, beside = _load(path, source_config, where, others)
     model, report = convert_model(source, model_class, config, overrides, absent)
@@ -122,13 +128,14 @@ def convert_model(
         absent: tensors of the source that its checkpoint did not hold.
     """
     check_kind(model_class, source.config)
-    made, notes = target_config(model_class.config_class, source.config, config, overrides)
+    made, notes = target_config(config_class_of(model_class), source.config, config, overrides)
     model = model_class(made)
     keep_settings(source, model)
     report = carry_over(source, model, absent)
     report.notes[:0] = notes
     model.eval()
-    model.conversion_report = report  # pyright: ignore[reportAttributeAccessIssue]
+    # No tensor and no module: it is not saved.
+    cast(Any, model).conversion_report = report
     logger.info("%s", report)
     fresh = [name for name, why in report.new.items() if why.startswith("drawn anew")]
     if fresh:
@@ -165,7 +172,7 @@ def _sort_keywords(
 ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
     """Keywords that say where to read, config fields, and the few others that mean something."""
     meant = ("attn_implementation", "device_map", "dtype", "output_loading_info", "torch_dtype")
-    fields = set(model_class.config_class().to_dict()) | {"num_labels"}
+    fields = set(config_class_of(model_class)().to_dict()) | {"num_labels"}
     where, overrides, others = {}, {}, {}
     for name, value in kwargs.items():
         if name in meant:
@@ -184,10 +191,10 @@ def _sort_keywords(
 
 
 def _device(device_map: Any) -> Any:
-    if isinstance(device_map, dict) and list(device_map) == [""]:
-        device_map = device_map[""]
+    whole = isinstance(device_map, dict) and list(device_map) == [""]
+    device: Any = device_map[""] if whole else device_map
     try:
-        return torch.device(device_map)
+        return torch.device(device)
     except (RuntimeError, TypeError):
         raise ValueError(
             f"device_map={device_map!r}: a foreign checkpoint is converted on one device; give its "

@@ -54,7 +54,7 @@ class LinearAttnPreTrainedModel(PreTrainedModel):
         from hf_linear_attn.models.foreign import foreign_source, load_foreign
 
         path = pretrained_model_name_or_path
-        found = foreign_source(path, cls.config_class, kwargs)
+        found = foreign_source(path, cls, kwargs)
         if found is not None:
             return load_foreign(cls, path, found, config, kwargs)
         return super().from_pretrained(path, *model_args, config=config, **kwargs)

@@ -1,0 +1,482 @@
+"""Foreign checkpoints: in softmax mode the converted model is the source, and nothing is lost."""
+
+import json
+import logging
+
+import pytest
+import torch
+import transformers as hf
+from safetensors.torch import load_file, save_file
+
+import hf_linear_attn as hla
+from tests.models.foreign_models import (
+    CONFIGS,
+    DECODERS,
+    LANGUAGE_MODELS,
+    VOCABULARY,
+    batch,
+    language_model,
+    scaled,
+)
+
+ENCODERS = [kind for kind in CONFIGS if kind not in DECODERS]
+
+
+def softmax_class(kind):
+    return hla.SoftmaxForCausalLM if kind in DECODERS else hla.SoftmaxForMaskedLM
+
+
+def cosformer_class(kind):
+    return hla.CosformerForCausalLM if kind in DECODERS else hla.CosformerForMaskedLM
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """Saves a language model; gives it and its folder."""
+
+    def save(kind, **fields):
+        model = language_model(kind, **fields)
+        model.save_pretrained(tmp_path / kind)
+        return model, tmp_path / kind
+
+    return save
+
+
+def assert_same_logits(source, model, kind, sides=("right", "left")):
+    for side in sides:
+        theirs, ours = batch(kind, side)
+        real = ours["attention_mask"].bool()
+        with torch.no_grad():
+            wanted, found = source(**theirs).logits[real], model(**ours).logits[real]
+        assert wanted.std() > 1
+        torch.testing.assert_close(found, wanted, rtol=0, atol=1e-5)
+
+
+def assert_complete(report, source, model):
+    """Every tensor of both sides stands in the report exactly once."""
+    theirs, ours = set(source.state_dict()), set(model.state_dict())
+    assert report.used | set(report.dropped) == theirs
+    assert not report.used & set(report.dropped)
+    assert set(report.filled) | set(report.new) == ours
+    assert not set(report.filled) & set(report.new)
+    assert all(report.dropped.values())
+    assert all(report.new.values())
+
+
+@pytest.mark.parametrize("kind", CONFIGS)
+def test_b25_softmax_mode_is_the_source(kind, saved):
+    source, folder = saved(kind)
+    # DistilBERT has no position_ids: a left-padded row has other positions there.
+    sides = ("right",) if kind == "distilbert" else ("right", "left")
+    model = softmax_class(kind).from_pretrained(folder)
+    assert not model.training
+    assert_same_logits(source, model, kind, sides)
+    assert_complete(model.conversion_report, source, model)
+    assert not model.conversion_report.dropped
+    new = {name.rpartition("layers.0.")[2] for name in model.conversion_report.new if "0" in name}
+    assert new == ({"self_attn.o_proj.bias"} if kind == "qwen2" else set())
+
+
+@pytest.mark.parametrize("kind", ["roberta", "gpt2", "qwen3"])
+def test_three_doors_to_one_model(kind, saved):
+    source, folder = saved(kind)
+    before = {name: tensor.clone() for name, tensor in source.state_dict().items()}
+    auto = hf.AutoModelForCausalLM if kind in DECODERS else hf.AutoModelForMaskedLM
+    models = [
+        cosformer_class(kind).from_pretrained(folder, cos_horizon=20),
+        auto.from_pretrained(folder, config=hla.CosformerConfig(cos_horizon=20)),
+        hla.convert(source, "cosformer", cos_horizon=20),
+        hla.convert(folder, "cosformer", config=hla.CosformerConfig(cos_horizon=20)),
+    ]
+    for model in models:
+        assert type(model) is cosformer_class(kind)
+        assert model.config.cos_horizon == 20
+        assert model.config.attention_names == ["cosformer"] * 2
+        for name, tensor in models[0].state_dict().items():
+            assert torch.equal(model.state_dict()[name], tensor), name
+    assert all(torch.equal(tensor, before[n]) for n, tensor in source.state_dict().items())
+    mine = models[0].state_dict()
+    mine[next(iter(mine))].add_(1)
+    assert all(torch.equal(tensor, before[n]) for n, tensor in source.state_dict().items())
+
+
+def test_the_caller_s_config_is_not_changed(saved):
+    _, folder = saved("bert")
+    config = hla.CosformerConfig(cos_horizon=20)
+    hla.CosformerForMaskedLM.from_pretrained(folder, config=config)
+    assert config == hla.CosformerConfig(cos_horizon=20)
+    assert config.given_fields == {"cos_horizon"}
+
+
+@pytest.mark.parametrize("kind", ["bert", "llama"])
+def test_a_converted_model_is_saved_and_loaded_as_any_other(kind, saved, tmp_path, caplog):
+    _, folder = saved(kind)
+    model = cosformer_class(kind).from_pretrained(folder, cos_horizon=20)
+    model.save_pretrained(tmp_path / "own")
+    again = hf.AutoModel.from_pretrained(tmp_path / "own")
+    assert type(again) is hla.CosformerModel
+    with caplog.at_level(logging.WARNING):
+        again, info = type(model).from_pretrained(tmp_path / "own", output_loading_info=True)
+    assert not any(info[name] for name in ("missing_keys", "unexpected_keys", "mismatched_keys"))
+    inputs = batch(kind)[1]
+    with torch.no_grad():
+        assert torch.equal(again(**inputs).logits, model(**inputs).logits)
+
+
+def test_b26_positions_are_extended_by_tiling_real_ones(tmp_path):
+    config = CONFIGS["roberta"]()
+    config.max_position_embeddings, config.type_vocab_size = 514, 2
+    source = scaled(hf.RobertaForMaskedLM(config))
+    source.save_pretrained(tmp_path)
+    model = hla.SoftmaxForMaskedLM.from_pretrained(tmp_path, max_position_embeddings=1024)
+    table = source.roberta.embeddings.position_embeddings.weight
+    ours = model.model.embeddings.embed_positions.weight
+    assert ours.shape[0] == 1024
+    # The source's rows 2 + k and 514 + k of a longer table are ours k and 512 + k.
+    assert torch.equal(ours[:512], table[2:])
+    assert torch.equal(ours[512:], table[2:])
+    types = source.roberta.embeddings.token_type_embeddings.weight
+    assert torch.equal(model.model.embeddings.embed_types.weight, types)
+    ids = torch.randint(3, VOCABULARY, (2, 100))
+    with torch.no_grad():
+        wanted = source(ids, token_type_ids=ids % 2).logits
+        found = model(ids, token_type_ids=ids % 2).logits
+    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-5)
+    assert any("extended to 1024" in note for note in model.conversion_report.notes)
+
+
+def test_a_table_that_does_not_divide_is_tiled_to_its_end(saved):
+    source, folder = saved("gpt2")
+    model = hla.CosformerForCausalLM.from_pretrained(folder, max_position_embeddings=75)
+    ours, table = model.model.embeddings.embed_positions.weight, source.transformer.wpe.weight
+    assert torch.equal(ours, table[torch.arange(75) % 32])
+
+
+HEADS = [
+    ("roberta", "SequenceClassification"), ("roberta", "TokenClassification"),
+    ("roberta", "QuestionAnswering"), ("roberta", "MultipleChoice"),
+    ("bert", "SequenceClassification"), ("bert", "TokenClassification"),
+    ("bert", "QuestionAnswering"), ("bert", "MultipleChoice"),
+    ("distilbert", "TokenClassification"), ("distilbert", "QuestionAnswering"),
+    ("gpt2", "SequenceClassification"), ("gpt2", "TokenClassification"),
+    ("gpt2", "QuestionAnswering"), ("llama", "SequenceClassification"),
+    ("qwen3", "TokenClassification"), ("qwen2", "QuestionAnswering"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "head"), HEADS)
+def test_heads_of_tasks_come_along(kind, head, tmp_path):
+    config = CONFIGS[kind]()
+    config.num_labels = 2 if head == "QuestionAnswering" else 3
+    if config.pad_token_id is None:
+        config.pad_token_id = 1
+    name = LANGUAGE_MODELS[kind].__name__.replace("LMHeadModel", "For").replace("CausalLM", "")
+    source = scaled(getattr(hf, name.replace("MaskedLM", "") + head)(config))
+    source.save_pretrained(tmp_path)
+    model = getattr(hla, f"SoftmaxFor{head}").from_pretrained(tmp_path)
+    assert_complete(model.conversion_report, source, model)
+    if head == "MultipleChoice":
+        ids = torch.randint(3, VOCABULARY, (2, 3, 9))
+        theirs = ours = {"input_ids": ids}
+    else:
+        theirs, ours = batch(kind)
+    with torch.no_grad():
+        wanted, found = source(**theirs), model(**ours)
+    if head == "QuestionAnswering":
+        real = ours["attention_mask"].bool()
+        for a, b in ((wanted.start_logits, found.start_logits), (wanted.end_logits,
+                                                                   found.end_logits)):  # fmt: skip
+            difference = (a - b)[real]
+            # A bias adds the same to all tokens.
+            assert (difference - difference[0]).abs().max() < 1e-5
+            assert a.std() > 0.1
+        return
+    if head == "MultipleChoice":
+        wanted, found = (x.logits.log_softmax(-1) for x in (wanted, found))
+    else:
+        wanted, found = wanted.logits, found.logits
+        assert model.config.num_labels == 3
+    if head == "TokenClassification":
+        wanted, found = (x[ours["attention_mask"].bool()] for x in (wanted, found))
+    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-5)
+    assert wanted.std() > 0.05
+
+
+def test_b28_another_head_is_new_and_the_trunk_is_not(saved, caplog):
+    source, folder = saved("roberta")
+    with caplog.at_level(logging.WARNING):
+        model = hla.CosformerForSequenceClassification.from_pretrained(folder, num_labels=4)
+    assert model.config.num_labels == 4
+    report = model.conversion_report
+    assert set(report.new) == {
+        "classifier.dense.weight", "classifier.dense.bias", "classifier.out_proj.weight",
+        "classifier.out_proj.bias",
+    }  # fmt: skip
+    assert all(name.startswith("lm_head") for name in report.dropped)
+    assert "classifier.dense.weight" in caplog.text
+    assert_complete(report, source, model)
+
+
+def test_bert_s_pooler_is_where_a_classifier_of_rows_begins(tmp_path):
+    source = scaled(hf.BertForPreTraining(CONFIGS["bert"]()))
+    source.save_pretrained(tmp_path)
+    model = hla.SoftmaxForSequenceClassification.from_pretrained(tmp_path)
+    assert torch.equal(model.classifier.dense.weight, source.bert.pooler.dense.weight)
+    assert_complete(model.conversion_report, source, model)
+    language = hla.SoftmaxForMaskedLM.from_pretrained(tmp_path)
+    assert_complete(language.conversion_report, source, language)
+    dropped = language.conversion_report.dropped
+    assert {n.split(".")[1] for n in dropped} == {"pooler", "seq_relationship"}
+
+
+def test_a_model_without_head_and_one_that_gets_a_head(tmp_path):
+    source = scaled(hf.BertModel(CONFIGS["bert"]()))
+    source.save_pretrained(tmp_path)
+    model = hla.SoftmaxModel.from_pretrained(tmp_path)
+    assert_complete(model.conversion_report, source, model)
+    theirs, ours = batch("bert")
+    with torch.no_grad():
+        wanted = source(**theirs).last_hidden_state
+        found = model(**ours).last_hidden_state
+    real = ours["attention_mask"].bool()
+    torch.testing.assert_close(found[real], wanted[real], rtol=0, atol=1e-5)
+    language = hla.CosformerForMaskedLM.from_pretrained(tmp_path)
+    assert torch.equal(language.lm_head.weight, source.embeddings.word_embeddings.weight)
+    assert {n.partition(".")[0] for n in language.conversion_report.new} == {
+        "lm_head", "lm_head_transform"
+    }  # fmt: skip
+
+
+def test_every_variant_takes_every_architecture(saved):
+    for kind in ("roberta", "gpt2", "qwen2"):
+        source, folder = saved(kind)
+        for variant in ("linear_transformer", "transnormer", "nystrom", "softmax"):
+            if variant == "nystrom" and kind in DECODERS:
+                continue
+            model = hla.convert(folder, variant)
+            assert_complete(model.conversion_report, source, model)
+            inputs = batch(kind)[1]
+            with torch.no_grad():
+                assert model(**inputs).logits.isfinite().all()
+
+
+def test_nystrom_with_a_landmark_a_token_is_the_source(saved):
+    # Exact up to its convolution, which therefore begins at zero.
+    source, folder = saved("bert")
+    model = hla.NystromForMaskedLM.from_pretrained(folder)
+    assert_same_logits(source, model, "bert")
+    assert any("conv.weight" in name for name in model.conversion_report.new)
+
+
+def test_a_hybrid_keeps_softmax_where_it_is_told(saved):
+    source, folder = saved("llama")
+    model = hla.CosformerForCausalLM.from_pretrained(
+        folder, layer_attention=["softmax", "cosformer"], cos_horizon=16
+    )
+    kept = []
+    model.model.layers[1].register_forward_pre_hook(lambda _, args: kept.append(args[0]))
+    theirs, ours = batch("llama")
+    with torch.no_grad():
+        model(**ours)
+        wanted = source.model(**theirs, output_hidden_states=True).hidden_states[1]
+    real = ours["attention_mask"].bool()
+    torch.testing.assert_close(kept[0][real], wanted[real], rtol=0, atol=1e-5)
+
+
+def test_other_variants_of_ours_are_converted_too(tmp_path):
+    torch.manual_seed(0)
+    fields = {"vocab_size": VOCABULARY, "hidden_size": 32, "num_hidden_layers": 2,
+              "num_attention_heads": 2, "intermediate_size": 40, "max_position_embeddings": 32,
+              "initializer_range": 0.2}  # fmt: skip
+    source = hla.SoftmaxForMaskedLM(hla.SoftmaxConfig(**fields)).eval()
+    source.save_pretrained(tmp_path / "softmax")
+    linear = hla.CosformerForMaskedLM.from_pretrained(tmp_path / "softmax", cos_horizon=16)
+    assert linear.config.attention_names == ["cosformer"] * 2
+    assert_complete(linear.conversion_report, source, linear)
+    linear.save_pretrained(tmp_path / "cosformer")
+    back = hla.SoftmaxForMaskedLM.from_pretrained(tmp_path / "cosformer")
+    assert_same_logits(source, back, "softmax")
+    learned = hla.NystromForMaskedLM(hla.NystromConfig(conv_kernel_size=3, **fields))
+    without = hla.convert(learned, "softmax")
+    assert {n.rpartition("mechanism.")[2] for n in without.conversion_report.dropped} == {
+        "conv.weight"
+    }
+
+
+def test_type_of_numbers_and_generation_come_along(saved, tmp_path):
+    source, _ = saved("llama")
+    source.generation_config.update(temperature=0.7, do_sample=True, top_k=7)
+    source.bfloat16().save_pretrained(tmp_path / "half")
+    model = hla.CosformerForCausalLM.from_pretrained(tmp_path / "half")
+    assert model.dtype == torch.bfloat16
+    assert model.config.dtype == torch.bfloat16
+    assert model.generation_config.top_k == 7
+    assert model.generation_config is not source.generation_config
+    wide = hla.CosformerForCausalLM.from_pretrained(tmp_path / "half", dtype=torch.float32)
+    assert wide.dtype == torch.float32
+    prompt = batch("llama")[1]
+    found = wide.generate(**prompt, max_new_tokens=4, do_sample=False)
+    assert torch.equal(
+        found, wide.generate(**prompt, max_new_tokens=4, do_sample=False, use_cache=False)
+    )
+
+
+def test_b30_tied_and_untied(saved, tmp_path):
+    source, folder = saved("llama")
+    assert not source.config.tie_word_embeddings
+    model = hla.SoftmaxForCausalLM.from_pretrained(folder)
+    assert model.lm_head.weight is not model.model.embed_tokens.weight
+    with pytest.raises(ValueError, match="tie_word_embeddings"):
+        hla.SoftmaxForCausalLM.from_pretrained(folder, tie_word_embeddings=True)
+    tied, folder = saved("gpt2")
+    model = hla.SoftmaxForCausalLM.from_pretrained(folder)
+    assert model.lm_head.weight is model.model.embed_tokens.weight
+    apart = hla.SoftmaxForCausalLM.from_pretrained(folder, tie_word_embeddings=False)
+    assert apart.lm_head.weight is not apart.model.embed_tokens.weight
+    assert_same_logits(tied, apart, "gpt2")
+
+
+def test_the_config_alone_follows_the_checkpoint_too(saved):
+    _, folder = saved("qwen3")
+    config = hla.CosformerConfig.from_pretrained(folder, cos_horizon=24)
+    assert (config.hidden_size, config.head_dim, config.qk_norm) == (32, 16, True)
+    assert (config.cos_horizon, config.norm_type, config.is_decoder) == (24, "rmsnorm", True)
+    model = hf.AutoModelForCausalLM.from_pretrained(folder, config=config)
+    assert model.config.cos_horizon == 24
+
+
+def test_dropout_on_attention_weights_is_said_to_go(saved):
+    _, folder = saved("bert")
+    model = hla.CosformerForMaskedLM.from_pretrained(folder)
+    assert model.config.attention_probs_dropout_prob == 0
+    assert any("dropout on attention weights was 0.1" in n for n in model.conversion_report.notes)
+    assert "dropout on attention weights" in model.conversion_report.to_markdown()
+
+
+# -- what is refused
+
+
+def refused(match, kind, folder, **keywords):
+    with pytest.raises(ValueError, match=match) as caught:
+        cosformer_class(kind).from_pretrained(folder, **keywords)
+    assert "\n\n" not in str(caught.value)
+
+
+def change(folder, **fields):
+    file = folder / "config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **fields}))
+
+
+def test_an_architecture_without_a_map_names_those_there_are(tmp_path):
+    hf.ElectraForMaskedLM(
+        hf.ElectraConfig(vocab_size=VOCABULARY, hidden_size=16, num_hidden_layers=1,
+                         embedding_size=16, num_attention_heads=2, intermediate_size=16)
+    ).save_pretrained(tmp_path)  # fmt: skip
+    refused("no weight map for checkpoints of type 'electra'; known: bert, .*qwen3", "bert",
+            tmp_path)  # fmt: skip
+    with pytest.raises(ValueError, match="no weight map"):
+        hla.convert(tmp_path, "cosformer")
+    with pytest.raises(ValueError, match="no weight map"):
+        hla.CosformerConfig.from_pretrained(tmp_path)
+
+
+FEATURES = [
+    ("bert", {"position_embedding_type": "relative_key"}, "position_embedding_type"),
+    ("bert", {"is_decoder": True}, "is_decoder"),
+    ("roberta", {"hidden_act": "relu"}, "hidden_act"),
+    ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx"),
+    ("gpt2", {"scale_attn_weights": False}, "scale_attn_weights"),
+    ("gpt2", {"add_cross_attention": True}, "add_cross_attention"),
+    ("mistral", {"sliding_window": 8}, "sliding window"),
+    ("qwen2", {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1,
+               "layer_types": ["full_attention", "sliding_attention"]}, "sliding window"),
+    ("llama", {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4}},
+     "rope_type='linear'"),
+    ("llama", {"pretraining_tp": 2}, "pretraining_tp"),
+    ("llama", {"quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": True}},
+     "quantised"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "fields", "match"), FEATURES)
+def test_what_the_trunk_has_no_place_for_is_refused_by_name(kind, fields, match, saved):
+    _, folder = saved(kind)
+    change(folder, **fields)
+    refused(match, kind, folder)
+
+
+def test_a_config_that_contradicts_the_weights_names_every_field(saved):
+    _, folder = saved("bert")
+    match = r"hidden_size=64 \(the checkpoint: 24\).*norm_type='rmsnorm' \(the checkpoint: 'layer"
+    refused(match, "bert", folder, hidden_size=64, norm_type="rmsnorm")
+    refused("vocab_size", "bert", folder, config=hla.CosformerConfig(vocab_size=99))
+    refused(r"max_position_embeddings=16 ", "bert", folder, max_position_embeddings=16)
+    refused("must be a CosformerConfig", "bert", folder, config=hla.SoftmaxConfig())
+
+
+def test_keywords_without_meaning_are_refused(saved):
+    _, folder = saved("bert")
+    refused("Did you mean 'cos_horizon'", "bert", folder, cos_horizn=3)
+    refused("quantization_config", "bert", folder, quantization_config={"load_in_4bit": True})
+    refused("device_map='auto'", "bert", folder, device_map="auto")
+    moved = hla.CosformerForMaskedLM.from_pretrained(folder, device_map="cpu")
+    assert moved.device.type == "cpu"
+
+
+def test_encoders_and_decoders_are_not_mixed_up(saved):
+    _, folder = saved("bert")
+    with pytest.raises(ValueError, match="use CosformerForMaskedLM"):
+        hla.CosformerForCausalLM.from_pretrained(folder)
+    _, folder = saved("gpt2")
+    with pytest.raises(ValueError, match="use CosformerForCausalLM"):
+        hla.CosformerForMaskedLM.from_pretrained(folder)
+
+
+def test_b16_a_causal_nystrom_model_is_refused_before_weights_are_read(saved):
+    _, folder = saved("gpt2")
+    (folder / "model.safetensors").unlink()
+    for load in (hla.NystromModel.from_pretrained, lambda f: hla.convert(f, "nystrom")):
+        with pytest.raises(ValueError, match="no causal form"):
+            load(folder)
+
+
+def test_incomplete_checkpoints(saved, tmp_path):
+    _, folder = saved("llama")
+    weights = load_file(folder / "model.safetensors")
+    lost = "model.layers.1.mlp.up_proj.weight"
+    short = {name: tensor for name, tensor in weights.items() if name != lost}
+    save_file(short, folder / "model.safetensors", metadata={"format": "pt"})
+    refused(f"incomplete: it lacks {lost}", "llama", folder)
+    # A tensor of another shape than the config's.
+    wide = {**weights, lost: torch.zeros(41, 32)}
+    save_file(wide, folder / "model.safetensors", metadata={"format": "pt"})
+    refused("cannot be read", "llama", folder)
+    # One of several files.
+    language_model("llama").save_pretrained(tmp_path / "sharded", max_shard_size="20KB")
+    next((tmp_path / "sharded").glob("model-00002*")).unlink()
+    refused("cannot be read.*model-00002", "llama", tmp_path / "sharded")
+
+
+def test_tensors_that_the_architecture_does_not_read_are_reported(saved):
+    _, folder = saved("llama")
+    weights = load_file(folder / "model.safetensors")
+    weights["model.layers.0.self_attn.extra"] = torch.zeros(3)
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    model, info = hla.SoftmaxForCausalLM.from_pretrained(folder, output_loading_info=True)
+    assert info["unexpected_keys"] == {"model.layers.0.self_attn.extra"}
+    assert "does not read it" in model.conversion_report.dropped["model.layers.0.self_attn.extra"]
+
+
+def test_tokens_outside_the_vocabulary_are_dropped_and_said(saved):
+    _, folder = saved("gpt2", eos_token_id=50256)
+    model = hla.CosformerForCausalLM.from_pretrained(folder)
+    assert model.config.eos_token_id is None
+    assert any("eos_token_id 50256" in note for note in model.conversion_report.notes)
+
+
+def test_no_such_variant_and_no_such_place(tmp_path, saved):
+    _, folder = saved("bert")
+    with pytest.raises(ValueError, match="Did you mean 'cosformer'"):
+        hla.convert(folder, "cosfromer")
+    with pytest.raises(OSError, match="nowhere"):
+        hla.CosformerForMaskedLM.from_pretrained(tmp_path / "nowhere")
