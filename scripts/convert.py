@@ -20,6 +20,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import cached_file
 
 from hf_linear_attn.models import CONFIG_CLASSES
 from hf_linear_attn.models.convert import variant_class
@@ -29,6 +30,10 @@ from hf_linear_attn.training.new_folder import check_new_folder, new_folder
 from hf_linear_attn.training.program import run_program
 
 REPORT = "conversion.md"
+TOKENIZER_FILES = (
+    "tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "tokenizer.model",
+    "spiece.model", "sentencepiece.bpe.model",
+)  # fmt: skip
 PLOT = "attention_transfer.png"
 RECIPES = {"ForMaskedLM": "mlm.py", "ForCausalLM": "clm.py"}
 
@@ -129,13 +134,18 @@ def _head(source: str, where: dict[str, Any]) -> str:
 
 def _tokenizer(source: str, where: dict[str, Any]) -> PreTrainedTokenizerBase | None:
     """The checkpoint's tokenizer; None if it has none."""
+    if "gguf_file" not in where and not any(_has_file(source, n, where) for n in TOKENIZER_FILES):
+        # Transformers would make an empty one of the model's type.
+        return None
     try:
         return AutoTokenizer.from_pretrained(source, **where)
     except (OSError, ValueError, KeyError, TypeError) as error:
-        names = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json")
-        if any((Path(source) / name).exists() for name in names):
-            raise ValueError(f"the tokenizer of {source} cannot be read: {error}") from error
-        return None
+        raise ValueError(f"the tokenizer of {source} cannot be read: {error}") from error
+
+
+def _has_file(source: str, name: str, where: dict[str, Any]) -> bool:
+    found = cached_file(source, name, _raise_exceptions_for_missing_entries=False, **where)
+    return found is not None
 
 
 def _fit_vocabulary(

@@ -1,0 +1,207 @@
+"""The conversion program: a folder that is whole or not there, and one line for every mistake."""
+
+import importlib.util
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+import transformers as hf
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
+
+import hf_linear_attn as hla
+from hf_linear_attn.training.program import run_program
+from tests.models.foreign_models import CONFIGS, DECODERS, VOCABULARY, batch, language_model
+
+ROOT = Path(__file__).parents[2]
+TEXT = "the cat sat on the mat and a dog ran far away from home again\n\n"
+
+
+def load_program():
+    spec = importlib.util.spec_from_file_location("convert", ROOT / "scripts" / "convert.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+CONVERT = load_program()
+
+
+def tokenizer_of(size=VOCABULARY):
+    special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    words = sorted(set(TEXT.split()))
+    words += [f"w{i}" for i in range(size - len(special) - len(words))]
+    core = Tokenizer(models.WordLevel({w: i for i, w in enumerate(special + words)}, "<unk>"))
+    core.pre_tokenizer = pre_tokenizers.Whitespace()
+    core.decoder = decoders.WordPiece()
+    core.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
+    )
+    return hf.PreTrainedTokenizerFast(
+        tokenizer_object=core, bos_token="<s>", eos_token="</s>", pad_token="<pad>",
+        unk_token="<unk>", mask_token="<mask>",
+    )  # fmt: skip
+
+
+@pytest.fixture
+def source(tmp_path):
+    """Saves a language model with a tokenizer; gives the folder."""
+
+    def save(kind, size=VOCABULARY):
+        folder = tmp_path / f"source-{kind}"
+        language_model(kind).save_pretrained(folder)
+        tokenizer_of(size).save_pretrained(folder)
+        return folder
+
+    return save
+
+
+def refused(capsys, match, *argv):
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as left:
+        run_program(CONVERT.main, [str(a) for a in argv])
+    # Bars of loading and saving write over themselves.
+    said = [x for x in capsys.readouterr().err.splitlines() if x and "it/s]" not in x]
+    assert left.value.code == 2
+    assert len(said) == 1, said
+    assert said[0].startswith("error: ")
+    assert match in said[0]
+
+
+@pytest.mark.parametrize("kind", CONFIGS)
+def test_softmax_mode_is_the_source(kind, source, tmp_path, capsys):
+    folder, output = source(kind), tmp_path / "converted"
+    before = {file.name: file.read_bytes() for file in folder.iterdir()}
+    CONVERT.main([str(folder), "--to", "softmax", "--output", str(output)])
+    model, info = (hf.AutoModelForCausalLM if kind in DECODERS else hf.AutoModelForMaskedLM
+                   ).from_pretrained(output, output_loading_info=True)  # fmt: skip
+    assert type(model).__name__.startswith("Softmax")
+    assert not info["missing_keys"]
+    assert not info["unexpected_keys"]
+    reference = language_model(kind)
+    for side in ("right",) if kind == "distilbert" else ("right", "left"):
+        theirs, ours = batch(kind, side)
+        real = ours["attention_mask"].bool()
+        with torch.no_grad():
+            wanted, found = reference(**theirs).logits[real], model(**ours).logits[real]
+        torch.testing.assert_close(found, wanted, rtol=0, atol=1e-5)
+    page = (output / "conversion.md").read_text()
+    for name in [*reference.state_dict(), *model.state_dict()]:
+        aliases = ("lm_head.bias", "cls.predictions.bias")
+        assert name in page or name in aliases, name
+    assert hf.AutoTokenizer.from_pretrained(output).get_vocab() == tokenizer_of().get_vocab()
+    assert (output / "generation_config.json").is_file() == (kind in DECODERS)
+    assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
+    assert "Finetune it" in capsys.readouterr().out
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["converted", folder.name]
+
+
+def test_a_hybrid_with_more_positions(source, tmp_path):
+    output = tmp_path / "converted"
+    CONVERT.main([
+        str(source("roberta")), "--to", "cosformer", "--output", str(output), "--max_positions",
+        "96", "--config_overrides", "layer_attention=[softmax,cosformer],cos_horizon=48",
+    ])  # fmt: skip
+    model = hf.AutoModelForMaskedLM.from_pretrained(output)
+    assert model.config.attention_names == ["softmax", "cosformer"]
+    assert (model.config.max_position_embeddings, model.config.cos_horizon) == (96, 48)
+    assert "extended to 96" in (output / "conversion.md").read_text()
+
+
+def test_attention_transfer_on_the_way(source, tmp_path, capsys):
+    text, folder = tmp_path / "text.txt", source("llama")
+    text.write_text(TEXT * 60)
+    argv = [str(folder), "--to", "cosformer", "--config_overrides", "cos_horizon=32"]
+    CONVERT.main([*argv, "--output", str(tmp_path / "plain")])
+    CONVERT.main([
+        *argv, "--output", str(tmp_path / "fitted"), "--distill", str(text), "--steps", "12",
+        "--block_size", "16", "--batch_size", "4", "--learning_rate", "1e-2",
+    ])  # fmt: skip
+    said = capsys.readouterr().out
+    assert "Attention transfer, 12 steps" in said
+    assert (tmp_path / "fitted" / "attention_transfer.png").stat().st_size > 1000
+    plain, fitted = (hf.AutoModelForCausalLM.from_pretrained(tmp_path / name).state_dict()
+                     for name in ("plain", "fitted"))  # fmt: skip
+    moved = {n for n in plain if not torch.equal(plain[n], fitted[n])}
+    assert {n.split("self_attn.")[-1] for n in moved} == {"q_proj.weight", "k_proj.weight"}
+    means = [line.split() for line in said.splitlines() if "mean" in line]
+    shares = [float(word) for word in means[0] if word.replace(".", "").isdigit()]
+    assert shares[1] < shares[0]
+
+
+def test_unused_rows_of_the_vocabulary_are_decided_by_the_user(source, tmp_path, capsys):
+    argv = [source("llama", size=VOCABULARY - 7), "--to", "cosformer", "--output"]
+    refused(capsys, "larger than the tokenizer's 53 tokens: pass --unused_vocab keep", *argv,
+            tmp_path / "a")  # fmt: skip
+    for unused, rows in (("keep", VOCABULARY), ("drop", VOCABULARY - 7)):
+        run_program(
+            CONVERT.main, [str(a) for a in (*argv, tmp_path / unused, "--unused_vocab", unused)]
+        )
+        model = hf.AutoModelForCausalLM.from_pretrained(tmp_path / unused)
+        assert model.config.vocab_size == model.lm_head.weight.shape[0] == rows
+    assert not (tmp_path / "a").exists()
+
+
+def test_every_mistake_is_one_line_and_leaves_nothing(source, tmp_path, capsys):
+    folder, output = source("llama"), tmp_path / "out"
+    base = (folder, "--to", "cosformer", "--output", output)
+    refused(capsys, "Did you mean 'cosformer'", folder, "--to", "cosfromer", "--output", output)
+    refused(capsys, "no causal form", folder, "--to", "nystrom", "--output", output)
+    refused(capsys, "Did you mean 'cos_horizon'", *base, "--config_overrides", "cos_horizn=3")
+    refused(capsys, "hidden_size=64", *base, "--config_overrides", "hidden_size=64")
+    refused(capsys, "names 1 layers", *base, "--config_overrides", "layer_attention=[cosformer]")
+    refused(capsys, "go together", *base, "--steps", "3")
+    refused(capsys, "neither a folder", tmp_path / "nowhere", *base[1:])
+    refused(capsys, "does not exist", *base, "--distill", tmp_path / "no.txt", "--steps", "3")
+    refused(capsys, "different numbers", *base, "--max_positions", "64", "--config_overrides",
+            "max_position_embeddings=65")  # fmt: skip
+    refused(capsys, "the following arguments are required", folder)
+    (tmp_path / "big").mkdir()
+    refused(capsys, "the tokenizer has 70 tokens", source("gpt2", size=70), *base[1:])
+    empty = tmp_path / "there"
+    empty.mkdir()
+    (empty / "mine.txt").write_text("mine")
+    refused(capsys, "nothing is overwritten", folder, "--to", "cosformer", "--output", empty)
+    assert (empty / "mine.txt").read_text() == "mine"
+    left = {p.name for p in tmp_path.iterdir()} - {folder.name, "there", "big", "source-gpt2"}
+    assert not left
+
+
+def test_a_source_without_a_tokenizer_and_one_with_a_broken_one(source, tmp_path, capsys):
+    folder = source("bert")
+    (folder / "tokenizer.json").write_text("{")
+    refused(capsys, "the tokenizer of", folder, "--to", "softmax", "--output", tmp_path / "a")
+    for file in folder.glob("tokenizer*"):
+        file.unlink()
+    CONVERT.main([str(folder), "--to", "softmax", "--output", str(tmp_path / "b")])
+    assert "no tokenizer" in (tmp_path / "b" / "conversion.md").read_text()
+    refused(capsys, "has no tokenizer", folder, "--to", "cosformer", "--output", tmp_path / "c",
+            "--distill", __file__, "--steps", "2")  # fmt: skip
+
+
+def test_nothing_is_left_when_saving_fails(source, tmp_path, monkeypatch):
+    folder = source("llama")
+
+    def fail(*args, **kwargs):
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(hla.CosformerForCausalLM, "save_pretrained", fail)
+    with pytest.raises(OSError, match="full"):
+        CONVERT.main([str(folder), "--to", "cosformer", "--output", str(tmp_path / "out")])
+    assert [p.name for p in tmp_path.iterdir()] == [folder.name]
+
+
+def test_quantised_and_incomplete_sources(source, tmp_path, capsys):
+    folder = source("llama")
+    config = json.loads((folder / "config.json").read_text())
+    quantised = tmp_path / "quantised"
+    shutil.copytree(folder, quantised)
+    (quantised / "config.json").write_text(
+        json.dumps({**config, "quantization_config": {"quant_method": "gptq", "bits": 4}})
+    )
+    argv = ("--to", "cosformer", "--output", tmp_path / "out")
+    refused(capsys, "quantised", quantised, *argv)
+    (folder / "model.safetensors").unlink()
+    refused(capsys, "cannot be read", folder, *argv)
+    assert not (tmp_path / "out").exists()
