@@ -9,6 +9,7 @@ import transformers as hf
 from safetensors.torch import load_file, save_file
 
 import hf_linear_attn as hla
+from hf_linear_attn.models.conversion import carry_over
 from tests.models.foreign_models import (
     CONFIGS,
     DECODERS,
@@ -95,8 +96,8 @@ def test_three_doors_to_one_model(kind, saved):
         for name, tensor in models[0].state_dict().items():
             assert torch.equal(model.state_dict()[name], tensor), name
     assert all(torch.equal(tensor, before[n]) for n, tensor in source.state_dict().items())
-    mine = models[0].state_dict()
-    mine[next(iter(mine))].add_(1)
+    for tensor in models[2].state_dict().values():
+        tensor.add_(1)
     assert all(torch.equal(tensor, before[n]) for n, tensor in source.state_dict().items())
 
 
@@ -217,6 +218,28 @@ def test_b28_another_head_is_new_and_the_trunk_is_not(saved, caplog):
     assert_complete(report, source, model)
 
 
+def test_a_head_of_another_task_is_not_taken_for_ours(tmp_path):
+    config = CONFIGS["bert"]()
+    config.num_labels = 3
+    source = scaled(hf.BertForTokenClassification(config))
+    model = hla.convert(source, "softmax")
+    assert torch.equal(model.classifier.weight, source.classifier.weight)
+    source.save_pretrained(tmp_path)
+    rows = hla.SoftmaxForSequenceClassification.from_pretrained(tmp_path)
+    assert not torch.equal(rows.classifier.out_proj.weight, source.classifier.weight)
+    assert {n for n in rows.conversion_report.dropped if "classifier" in n} == {
+        "classifier.weight", "classifier.bias"
+    }  # fmt: skip
+
+
+def test_what_the_source_lacks_is_zero_whatever_stood_there():
+    source = language_model("qwen2")
+    target = scaled(hla.convert(source, "softmax"))
+    assert target.model.layers[0].self_attn.o_proj.bias.abs().min() > 0
+    carry_over(source, target)
+    assert_same_logits(source, target, "qwen2")
+
+
 def test_bert_s_pooler_is_where_a_classifier_of_rows_begins(tmp_path):
     source = scaled(hf.BertForPreTraining(CONFIGS["bert"]()))
     source.save_pretrained(tmp_path)
@@ -334,6 +357,9 @@ def test_b30_tied_and_untied(saved, tmp_path):
     apart = hla.SoftmaxForCausalLM.from_pretrained(folder, tie_word_embeddings=False)
     assert apart.lm_head.weight is not apart.model.embed_tokens.weight
     assert_same_logits(tied, apart, "gpt2")
+    tied.lm_head.weight = torch.nn.Parameter(tied.lm_head.weight + 1)
+    with pytest.raises(ValueError, match="in the source they differ; set tie_word_embeddings"):
+        hla.convert(tied, "softmax")
 
 
 def test_the_config_alone_follows_the_checkpoint_too(saved):
