@@ -3,10 +3,16 @@
 from pathlib import Path
 from typing import Any
 
-from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    AutoConfig,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 
 from hf_linear_attn.attention.registry import get_attention
 from hf_linear_attn.models import CONFIG_CLASSES, LinearAttnConfig
+from hf_linear_attn.models.foreign_config import WEIGHT_MAPS
 from hf_linear_attn.training.arguments import ModelArguments, parse_overrides
 from hf_linear_attn.training.casting import did_you_mean
 from hf_linear_attn.training.checkpoints import (
@@ -190,7 +196,7 @@ def _saved_config(source: str, attention: str) -> LinearAttnConfig:
     if type(config) is not config_class:
         raise ValueError(
             f"attention {attention} and model_name_or_path {source} do not agree: the saved model "
-            f"is of type {config.model_type}; " + _advice(type(config))
+            f"is of type {config.model_type}; " + _advice(config, source, attention)
         )
     return config
 
@@ -231,11 +237,15 @@ def _load_saved(source: str, config: LinearAttnConfig, auto_class: Any) -> PreTr
     return model
 
 
-def _advice(config_class: type) -> str:
-    name = next((n for n, known in CONFIG_CLASSES.items() if known is config_class), None)
-    if name is None:
-        return f"known are {', '.join(CONFIG_CLASSES)}"
-    return f"pass --attention {name} or choose another model"
+def _advice(config: PreTrainedConfig, source: str, attention: str) -> str:
+    """What to do about a saved model that is not of the attention asked for."""
+    convert = f"python scripts/convert.py {source} --to {attention} --output runs/converted"
+    name = next((n for n, known in CONFIG_CLASSES.items() if known is type(config)), None)
+    if name is not None:
+        return f"pass --attention {name}, or convert it first: {convert}"
+    if config.model_type in WEIGHT_MAPS:
+        return f"convert it first: {convert}"
+    return f"known are {', '.join(CONFIG_CLASSES)}"
 
 
 def _apply_to_saved(config: LinearAttnConfig, fields: dict[str, Any], source: str) -> None:
