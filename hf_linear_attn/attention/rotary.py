@@ -4,9 +4,13 @@ Pairs are half-split, Hugging Face's convention: coordinate t turns with t + d/2
 registered that positions determine; cosines are computed in fp32 in the forward pass.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
+from hf_linear_attn.attention.rope_scaling import check_rope, scale_frequencies
 from hf_linear_attn.ops.operands import accumulation_dtype
 
 
@@ -35,17 +39,22 @@ class RotaryEmbedding(nn.Module):
     Args:
         head_dim: even.
         theta: base of the frequencies.
+        scaling: how a longer context changes them, as a config's `rope_parameters`; None = not.
     """
 
-    def __init__(self, head_dim: int, theta: float = 10000.0):
+    def __init__(
+        self, head_dim: int, theta: float = 10000.0, scaling: Mapping[str, Any] | None = None
+    ):
         super().__init__()
         _check_head_dim(head_dim)
-        self.head_dim, self.theta = head_dim, theta
+        check_rope(scaling or {})
+        self.head_dim, self.theta, self.scaling = head_dim, theta, dict(scaling or {})
 
     def forward(self, x: Tensor, positions: Tensor) -> Tensor:
         """x (batch, heads, seq, head_dim), positions int (batch or 1, seq) -> like x."""
         dtype = accumulation_dtype(x)
-        return _turn(x, positions, _frequencies(self.head_dim, self.theta, dtype, x.device))
+        frequencies = _frequencies(self.head_dim, self.theta, dtype, x.device)
+        return _turn(x, positions, scale_frequencies(frequencies, self.scaling))
 
 
 class LRPE(nn.Module):

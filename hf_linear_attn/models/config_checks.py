@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from transformers.activations import ACT2FN
 
 from hf_linear_attn.attention.registry import build_attention, check_fields, get_attention
+from hf_linear_attn.attention.rope_scaling import check_rope
 from hf_linear_attn.attention.suggestions import did_you_mean
 from hf_linear_attn.hf_internals import type_validator
 
@@ -120,15 +121,7 @@ def _check_positions(config: "LinearAttnConfig") -> None:
             f"rope_parameters are given, but position_embedding_type is "
             f"{config.position_embedding_type!r}; set it to 'rope' or leave them out."
         )
-    unknown = set(config.rope_parameters) - {"rope_type", "rope_theta"}
-    theta = config.rope_parameters.get("rope_theta", config.default_theta)
-    counted = isinstance(theta, (int, float)) and 0 < theta < math.inf
-    named = config.rope_parameters.get("rope_type", "default") == "default"
-    if unknown or not counted or not named:
-        raise ValueError(
-            f"rope_parameters is {config.rope_parameters}; accepted: "
-            "{'rope_type': 'default', 'rope_theta': a number above 0}."
-        )
+    check_rope(config.rope_parameters)
 
 
 def _check_mechanism_types(name: str, fields: dict[str, Any]) -> None:

@@ -56,7 +56,8 @@ class LinearAttnConfig(PreTrainedConfig):
         position_embedding_type: "learned", "sinusoidal" (with token embeddings times √hidden_size),
             "rope", "lrpe" or "none".
         max_position_embeddings: usable tokens of a learned table; positions start at 0.
-        rope_parameters: {"rope_type": "default", "rope_theta": float}; "rope" only.
+        rope_parameters: {"rope_type": "default", "rope_theta": float}; or rope_type "linear" or
+            "llama3" with the fields these have in Transformers. "rope" only.
         type_vocab_size: number of token types; 0 = none.
         attention_bias: biases in the attention projections.
         mlp_bias: biases in the MLP.

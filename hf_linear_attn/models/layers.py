@@ -75,8 +75,8 @@ def build_rotary(config: LinearAttnConfig) -> nn.Module | None:
     """The rotation of queries and keys that `position_embedding_type` names, or None."""
     assert config.head_dim is not None
     if config.position_embedding_type == "rope":
-        theta = (config.rope_parameters or {}).get("rope_theta", config.default_theta)
-        return RotaryEmbedding(config.head_dim, theta)
+        rope = config.rope_parameters or {}
+        return RotaryEmbedding(config.head_dim, rope.get("rope_theta", config.default_theta), rope)
     if config.position_embedding_type == "lrpe":
         return LRPE(config.head_dim)
     return None

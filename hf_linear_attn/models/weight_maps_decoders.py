@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from hf_linear_attn.attention.rope_scaling import check_rope
 from hf_linear_attn.models.weight_maps import Source, Table, WeightMap, refuse
 
 
@@ -88,13 +89,13 @@ def _rope(config: Any) -> dict[str, Any]:
             f"this {config.model_type} checkpoint turns only a part of each head "
             "(partial_rotary_factor); only heads turned whole can be converted."
         )
-    kind = rope.get("rope_type", "default")
-    if kind != "default":
+    try:
+        check_rope(rope)
+    except ValueError as error:
         raise ValueError(
-            f"this {config.model_type} checkpoint has rotary embeddings of rope_type={kind!r}; "
-            "only rope_type='default' can be converted."
-        )
-    return {"rope_type": "default", "rope_theta": float(rope["rope_theta"])}
+            f"this {config.model_type} checkpoint's rotary embeddings cannot be converted: {error}"
+        ) from None
+    return rope
 
 
 def _check_llama(config: Any) -> None:

@@ -42,6 +42,31 @@ def test_rope_equals_transformers():
     assert torch.allclose(RotaryEmbedding(16)(q, positions), wanted, atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    "rope",
+    [
+        {"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0},
+        {"rope_type": "llama3", "rope_theta": 500000.0, "factor": 32.0, "low_freq_factor": 1.0,
+         "high_freq_factor": 4.0, "original_max_position_embeddings": 8192},
+    ],
+    ids=lambda rope: rope["rope_type"],
+)  # fmt: skip
+def test_extended_frequencies_equal_transformers(rope):
+    from transformers import LlamaConfig
+    from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply_rotary_pos_emb
+
+    config = LlamaConfig(hidden_size=128, num_attention_heads=2, head_dim=64, rope_parameters=rope)
+    q = torch.randn(1, 2, 5, 64)
+    positions = torch.tensor([[0, 1, 100, 5000, 30000]])
+    wanted, _ = apply_rotary_pos_emb(q, q, *LlamaRotaryEmbedding(config)(q, positions))
+    found = RotaryEmbedding(64, rope["rope_theta"], rope)(q, positions)
+    # At position 30,000 an angle of 32 bits is exact to 2e-3.
+    assert torch.allclose(found, wanted, atol=1e-2)
+    assert torch.allclose(found[:, :, :3], wanted[:, :, :3], atol=1e-4)
+    assert not torch.allclose(RotaryEmbedding(64, rope["rope_theta"])(q, positions), wanted,
+                              atol=0.1)  # fmt: skip
+
+
 def test_lrpe_begins_as_rope_behind_a_reflection():
     lrpe = LRPE(8)
     x = torch.randn(1, 1, 5, 8)
@@ -182,3 +207,6 @@ def test_lrpe_stays_out_of_16_bits():
 def test_an_odd_head_size_cannot_be_rotated():
     with pytest.raises(ValueError, match="even head_dim"):
         RotaryEmbedding(7)
+    for wrong in ({"rope_type": "yarn"}, {"rope_type": "linear"}, {"factor": 2.0}):
+        with pytest.raises(ValueError, match="accepted"):
+            RotaryEmbedding(8, scaling=wrong)

@@ -78,6 +78,26 @@ def test_b25_softmax_mode_is_the_source(kind, saved):
     assert new == ({"self_attn.o_proj.bias"} if kind == "qwen2" else set())
 
 
+EXTENDED = [
+    {"rope_type": "linear", "factor": 4.0, "rope_theta": 100.0},
+    {"rope_type": "llama3", "factor": 8.0, "rope_theta": 100.0, "low_freq_factor": 1.0,
+     "high_freq_factor": 4.0, "original_max_position_embeddings": 24},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("rope", EXTENDED, ids=["linear", "llama3"])
+def test_checkpoints_of_an_extended_context(rope, saved):
+    source, folder = saved("llama", rope_parameters=dict(rope))
+    source = type(source).from_pretrained(folder).eval()
+    model = hla.SoftmaxForCausalLM.from_pretrained(folder)
+    assert model.config.rope_parameters == rope
+    assert_same_logits(source, model, "llama")
+    plain = hla.convert(language_model("llama"), "softmax")
+    ids = batch("llama")[1]["input_ids"]
+    with torch.no_grad():
+        assert (plain(ids).logits - model(ids).logits).abs().max() > 0.1
+
+
 @pytest.mark.parametrize("kind", ["roberta", "gpt2", "qwen3"])
 def test_three_doors_to_one_model(kind, saved):
     source, folder = saved(kind)
@@ -416,8 +436,8 @@ FEATURES = [
     ("mistral", {"sliding_window": 8}, "sliding window"),
     ("qwen2", {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1,
                "layer_types": ["full_attention", "sliding_attention"]}, "sliding window"),
-    ("llama", {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4}},
-     "rope_type='linear'"),
+    ("llama", {"rope_parameters": {"rope_type": "yarn", "factor": 2.0, "rope_theta": 1e4}},
+     "rope_type='yarn'"),
     ("llama", {"pretraining_tp": 2}, "pretraining_tp"),
     ("llama", {"quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": True}},
      "quantised"),

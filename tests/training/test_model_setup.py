@@ -162,7 +162,7 @@ def test_a_saved_model_of_another_library_is_refused(tmp_path):
         intermediate_size=8,
     )
     RobertaForMaskedLM(config).save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match="of type roberta; convert it first: python scripts/convert.py"):
+    with pytest.raises(ValueError, match=r"of type roberta; convert it first: python scripts/"):
         build_config(ModelArguments(model_name_or_path=str(tmp_path)))
 
 
