@@ -7,6 +7,7 @@ from huggingface_hub.dataclasses import type_validator
 from transformers.cache_utils import STATIC_LAYER_TYPE_MAPPING, CacheLayerMixin, DynamicLayer
 from transformers.integrations.flash_attention import flash_attention_forward
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import bidirectional_mask_function, causal_mask_function
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_utils import slice_logits_to_keep
 from transformers.models.llama.modeling_llama import eager_attention_forward
@@ -20,8 +21,10 @@ __all__ = [
     "CacheLayerMixin",
     "DynamicLayer",
     "GradientCheckpointingLayer",
+    "bidirectional_mask_function",
     "can_return_tuple",
     "capture_outputs",
+    "causal_mask_function",
     "deprecate_kwarg",
     "eager_attention_forward",
     "flash_attention_forward",
