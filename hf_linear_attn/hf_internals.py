@@ -14,13 +14,19 @@ from transformers.models.llama.modeling_llama import eager_attention_forward
 from transformers.utils.deprecation import deprecate_kwarg
 from transformers.utils.generic import can_return_tuple
 from transformers.utils.import_utils import is_flash_attn_2_available
-from transformers.utils.output_capturing import capture_outputs
+from transformers.utils.output_capturing import (
+    _active_collector as active_collector,
+)
+from transformers.utils.output_capturing import (
+    capture_outputs,
+)
 
 __all__ = [
     "STATIC_LAYER_TYPE_MAPPING",
     "CacheLayerMixin",
     "DynamicLayer",
     "GradientCheckpointingLayer",
+    "active_collector",
     "bidirectional_mask_function",
     "can_return_tuple",
     "capture_outputs",

@@ -17,6 +17,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from hf_linear_attn.attention.base import Attention
 from hf_linear_attn.attention.cosformer import CosformerAttention
 from hf_linear_attn.attention.kernelized import KernelizedAttention
+from hf_linear_attn.hf_internals import active_collector
 from hf_linear_attn.integrations.stock_cache import HANDED, StockStateLayer
 from hf_linear_attn.integrations.stock_checks import (
     check_dropout,
@@ -93,9 +94,10 @@ def stock_attention(
     )
     segments = _packed(segments, packing, (batch, keys), alone=crossed or past or queries != keys)
     warn_of_flat_weights(mechanism, module.config, past + keys)
+    wants_weights = bool(output_attentions) or _collected()
     if layer is not None:
         out = _with_state(layer, mechanism, module, (query, key, value), mask, segments, causal)
-        if output_attentions:
+        if wants_weights:
             raise ValueError("output_attentions=True needs all keys; leave LinearStateCache out.")
         return out.transpose(1, 2).contiguous(), None
     if crossed:
@@ -109,9 +111,16 @@ def stock_attention(
         tokens = {"key_mask": mask, "query_segments": segments}
     out, _ = mechanism(query, key, value, causal=causal, **tokens)
     weights = None
-    if output_attentions:
+    if wants_weights:
         weights = mechanism.weights(query, key, causal=causal, **tokens)[:, :, -queries:]
     return out[:, :, -queries:].transpose(1, 2).contiguous(), weights
+
+
+def _collected() -> bool:
+    """Does a model collect attention weights of this call? Not all hand output_attentions on."""
+    if torch.compiler.is_compiling():
+        return False
+    return any("attentions" in wanted for wanted in active_collector.get() or {})
 
 
 def _prepared(

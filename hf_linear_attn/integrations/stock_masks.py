@@ -108,8 +108,10 @@ def _documents(
 ) -> tuple[Tensor | None, bool]:
     """Documents of packed rows, int (batch, length) from 1, None = one; and: another pattern?
 
-    Seen in O(length) pairs: neighbours, each token with the first of its document, and with the
-    token before that.
+    Read off neighbours, then compared with the mask function in O(length) pairs: each token with
+    its neighbours, the first of its document, the token before that, both ends of the row, and one
+    drawn anywhere. (What Transformers can put in without naming it, blocks that see ahead, shows
+    in neighbours.)
     """
     rows = torch.arange(batch, device=device)[:, None]
     tokens = torch.arange(length, device=device)[None].expand(batch, -1)
@@ -118,19 +120,19 @@ def _documents(
         allowed = mask_function(rows, rows.new_zeros(()), queries, keys)
         return allowed.expand(queries.shape)
 
-    linked = torch.nn.functional.pad(sees(tokens[:, 1:], tokens[:, :-1]), (1, 0))
+    before, after = (tokens - 1).clamp_min(0), (tokens + 1).clamp_max(length - 1)
+    linked = sees(tokens, before) & (tokens > 0)
+    documents = (~linked).long().cumsum(1)
     first = torch.where(linked, 0, tokens).cummax(1).values
-    ahead = sees(tokens[:, :-1], tokens[:, 1:])
-    wrong = (
-        ~sees(tokens, tokens).all()
-        | ~sees(tokens, first).all()
-        | (sees(tokens, (first - 1).clamp_min(0)) & (first > 0)).any()
-        # Either nobody looks ahead, or everybody inside a document.
-        | (ahead.any() & (ahead != linked[:, 1:]).any())
-    )
+    ahead = (sees(tokens, after) & (tokens < after)).any()
+    anywhere = (tokens * 7919 + 13) % length
+    ends = (torch.zeros_like(tokens), torch.full_like(tokens, length - 1))
+    wrong = torch.zeros_like(linked)
+    for keys in (tokens, before, after, first, (first - 1).clamp_min(0), *ends, anywhere):
+        same = documents == documents.gather(1, keys)
+        wrong = wrong | (sees(tokens, keys) != (same & (ahead | (keys <= tokens))))
     if any_wrong(wrong, "a mask is not padding (times causality, times documents) alone"):
         return None, True
-    documents = (~linked).long().cumsum(1)
     single = not torch.compiler.is_compiling() and bool((documents[:, -1:] == 1).all())
     return None if single else documents, False
 
