@@ -13,7 +13,7 @@ from transformers import Cache
 
 from hf_linear_attn.attention.base import Attention
 from hf_linear_attn.attention.value_checks import any_wrong
-from hf_linear_attn.integrations.stock_fields import STOCK_NAMES, stock_mechanism
+from hf_linear_attn.integrations.stock_fields import STOCK_NAMES, given_fields, stock_mechanism
 from hf_linear_attn.models.cache import StateLayer
 from hf_linear_attn.models.cache_step import count_on
 from hf_linear_attn.models.token_layout import token_keywords
@@ -30,7 +30,9 @@ _SHAPE = (
 def _signature(config: Any) -> dict[str, Any]:
     """What two configs must share for a cache of one to fit a model of the other."""
     signature = {name: getattr(config, name, None) for name in _SHAPE}
-    return {"attn_implementation": config._attn_implementation} | signature
+    name = config._attn_implementation
+    signature |= {"attn_implementation": name, "attention": given_fields(name, config)}
+    return signature
 
 
 class StockStateLayer(StateLayer):

@@ -46,7 +46,7 @@ def stock_mechanism(name: str, config: Any, dropout: float = 0.0) -> Attention:
         ValueError: a field that is unknown, of another type, refused, or that needs parameters; no
             horizon.
     """
-    given = _given_fields(name, config)
+    given = given_fields(name, config)
     key = (name, dropout, *sorted(given.items()))
     try:
         found = _BUILT.get(key)
@@ -59,7 +59,12 @@ def stock_mechanism(name: str, config: Any, dropout: float = 0.0) -> Attention:
     return found
 
 
-def _given_fields(name: str, config: Any) -> dict[str, Any]:
+def given_fields(name: str, config: Any) -> dict[str, Any]:
+    """What a stock config says of a mechanism; what it leaves open keeps the mechanism's default.
+
+    Raises:
+        ValueError: attention_kwargs of another form or for another name, or no horizon.
+    """
     kwargs = getattr(config, "attention_kwargs", None) or {}
     if not isinstance(kwargs, dict) or not all(isinstance(x, dict) for x in kwargs.values()):
         raise ValueError(
