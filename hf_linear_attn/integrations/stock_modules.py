@@ -36,11 +36,14 @@ def rotates(module: nn.Module) -> bool:
     """Are queries and keys rotated by their positions before the attention function is called?
 
     Seen in the config (`rope_parameters`) or in the module's code. A rotation that the code can
-    leave out layer by layer counts as one; a part of the module that is None does not.
+    leave out layer by layer counts as one, unless the module names another kind of positions; a
+    part of the module that is None does not.
     """
     if getattr(getattr(module, "config", None), "rope_parameters", None):
         return True
-    cls = type(module)
+    cls, kind = type(module), getattr(module, "position_embedding_type", None)
+    if isinstance(kind, str) and not _ROTATION.search(kind):
+        return False
     if cls not in _NAMES:
         found = {
             name
