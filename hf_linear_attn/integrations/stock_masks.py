@@ -61,12 +61,18 @@ def stock_mask(
     pattern = torch.zeros((batch_size, 1, kv_length), dtype=torch.bool, device=device)
     if local_size is not None or use_vmap:
         return pattern
-    _check_lengths(mask_function, q_length, kv_length, q_offset, kv_offset)
-    if attention_mask is not None and attention_mask.shape != (batch_size, kv_length):
+    expected = _expected_keys(mask_function, q_length, kv_length, q_offset)
+    if attention_mask is not None and attention_mask.shape != (batch_size, expected):
         raise ValueError(
             f"attention_mask has shape {tuple(attention_mask.shape)}; accepted: "
-            f"{(batch_size, kv_length)}, 1 = real token (tokens in the cache included), or four "
+            f"{(batch_size, expected)}, 1 = real token (tokens in the cache included), or four "
             "dimensions."
+        )
+    if kv_offset or kv_length != expected:
+        raise ValueError(
+            f"the cache offers {kv_length} keys, {expected} tokens were seen: a static or sliding "
+            "cache holds keys of no token, or not all. Leave cache_implementation out (a "
+            "DynamicCache), or use LinearStateCache(model.config)."
         )
     if mask_function not in (causal_mask_function, bidirectional_mask_function):
         if q_length != kv_length:
@@ -83,24 +89,23 @@ def stock_mask(
     return attention_mask
 
 
-def _check_lengths(
-    mask_function: MaskFunction, queries: int, keys: int, before: int | Tensor, offset: int
-) -> None:
+def _expected_keys(
+    mask_function: MaskFunction, queries: int, keys: int, before: int | Tensor
+) -> int:
+    """Number of keys that are tokens: those before and the queries; all in cross-attention."""
     if mask_function is bidirectional_mask_function:
         if isinstance(before, Tensor) or before:
             raise ValueError(
                 "an encoder was given a cache (prefix tuning does so): these keys belong to no "
                 "tokens of the input, so that linear attention knows no positions for them."
             )
-        return
-    # A static cache counts in tensors, which a graph cannot look at.
-    unknown = isinstance(before, Tensor) and torch.compiler.is_compiling()
-    if unknown or offset or int(before) + queries != keys:
+        return keys
+    if isinstance(before, Tensor) and torch.compiler.is_compiling():
         raise ValueError(
-            f"the cache offers {keys} keys, {'?' if unknown else int(before) + queries} tokens "
-            "were seen: a static or sliding cache holds keys of no token, or not all. Leave "
-            "cache_implementation out (a DynamicCache), or use LinearStateCache(model.config)."
+            "a static cache holds keys of no token, and a graph cannot look which. Leave "
+            "cache_implementation out, or use LinearStateCache(model.config)."
         )
+    return int(before) + queries
 
 
 def _documents(

@@ -4,8 +4,9 @@ Transformers keeps the value of `attn_implementation` whether or not a model eve
 model is looked through when it is built, before weights are loaded, and when its
 implementation is changed: the end of `PreTrainedModel.__init__` (`post_init`) and
 `set_attn_implementation` are the two places, and neither does anything new unless one of our names
-is asked for. A third, `get_correct_attn_implementation`, says which of our names a misspelt one is
-near to.
+is asked for. A third, `get_correct_attn_implementation`, stands at the beginning of `__init__`: it
+says which of our names a misspelt one is near to, and stops models that would break on a name
+before they are built.
 """
 
 import functools
@@ -77,9 +78,17 @@ def _hinting(original: Any) -> Any:
                 f"unknown attn_implementation {requested_attention!r}; this package adds "
                 f"{', '.join(STOCK_NAMES)}.{hint}"
             )
+        if requested_attention in STOCK_NAMES and _picks_classes(type(self)):
+            raise ValueError(_never_called(self, str(requested_attention)))
         return original(self, requested_attention, *args, **kwargs)
 
     return get_correct_attn_implementation
+
+
+def _picks_classes(cls: type[PreTrainedModel]) -> bool:
+    """Does Transformers know of one of its own models that it never calls the function?"""
+    own = cls.__module__.startswith("transformers.")
+    return own and not cls._can_set_attn_implementation()
 
 
 def _configs(model: PreTrainedModel) -> Iterator[Any]:

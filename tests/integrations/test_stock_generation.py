@@ -4,13 +4,25 @@ import copy
 
 import pytest
 import torch
-from transformers import DynamicCache, GPT2Config, GPTNeoXConfig, GPTNeoXForCausalLM
+from transformers import (
+    BertConfig,
+    DynamicCache,
+    EncoderDecoderConfig,
+    EncoderDecoderModel,
+    GPT2Config,
+    GPTNeoXConfig,
+    GPTNeoXForCausalLM,
+    OPTConfig,
+    OPTForCausalLM,
+)
 
 import hf_linear_attn as hla
 from tests.integrations.stock_models import (
     CAUSAL,
     DECODERS,
     KERNELIZED,
+    NO_DROPOUT,
+    SIZES,
     padded,
     stock_model,
     tokens,
@@ -141,6 +153,34 @@ def test_bart_generates_the_same_with_its_caches():
             found, logits = generated(model, **given)
             assert found.tolist() == text.tolist(), (name, given)
             torch.testing.assert_close(logits, expected, atol=1e-4, rtol=1e-4)
+
+
+def test_an_encoder_and_a_decoder_of_two_configs():
+    sizes = SIZES | NO_DROPOUT
+    encoder = BertConfig(**sizes)
+    decoder = BertConfig(**sizes, is_decoder=True, add_cross_attention=True)
+    for config in (encoder, decoder):
+        config.cos_horizon = 24
+    both = EncoderDecoderConfig.from_encoder_decoder_configs(encoder, decoder)
+    both.decoder_start_token_id, both.pad_token_id = 2, 1
+    model = EncoderDecoderModel._from_config(both, attn_implementation="cosformer").eval()
+    text, expected = generated(model, use_cache=False)
+    found, logits = generated(model)
+    assert found.tolist() == text.tolist()
+    torch.testing.assert_close(logits, expected, atol=1e-4, rtol=1e-4)
+
+
+def test_queries_already_scaled_by_the_model():
+    config = OPTConfig(
+        vocab_size=60, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, ffn_dim=40,
+        max_position_embeddings=48, word_embed_proj_dim=32, pad_token_id=1, init_std=0.3,
+    )  # fmt: skip
+    model = OPTForCausalLM._from_config(config, attn_implementation="cosformer").eval()
+    text, expected = generated(model, use_cache=False)
+    for given in caches(model).values():
+        found, logits = generated(model, **given)
+        assert found.tolist() == text.tolist()
+        torch.testing.assert_close(logits, expected, atol=1e-4, rtol=1e-4)
 
 
 # What a cache of constant size cannot be used for.

@@ -116,4 +116,29 @@ def test_cross_attention_reads_masks_of_four_dimensions():
     with torch.no_grad():
         expected = model(wide, attention_mask=mask, decoder_input_ids=ids).logits
         alone = model(ids, decoder_input_ids=ids).logits
+        found = model(wide, attention_mask=mask.bool()[:, None, None], decoder_input_ids=ids).logits
     torch.testing.assert_close(expected, alone, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(found, expected, atol=0, rtol=0)
+    pairs = mask.bool()[:, None, None].expand(-1, -1, 13, -1).clone()
+    pairs[0, 0, 3, 2] = False
+    with pytest.raises(ValueError, match="may not see token 2"):
+        model(wide, attention_mask=pairs, decoder_input_ids=ids)
+    memory = (torch.randn(2, 13, 32),)
+    with pytest.raises(ValueError, match="cross-attention must be padding alone"):
+        model(encoder_outputs=memory, attention_mask=pairs, decoder_input_ids=wide)
+
+
+def test_keys_of_no_tokens_are_refused():
+    with pytest.raises(ValueError, match="prefix tuning"):
+        make(bidirectional_mask_function, q_offset=4)
+    with pytest.raises(ValueError, match="offers 9 keys, 11 tokens were seen"):
+        make(causal_mask_function, q_offset=2)
+
+
+def test_a_mask_of_another_length_is_refused():
+    model = stock_model("gpt2", "cosformer")
+    for use_cache in (True, False):
+        with pytest.raises(ValueError, match=r"shape \(2, 11\); accepted: \(2, 9\)"):
+            model(tokens(2, 9), attention_mask=torch.ones(2, 11), use_cache=use_cache)
+    with pytest.raises(ValueError, match=r"mask of shape \(2, 11\)"):
+        stock_model("bert", "cosformer")(tokens(2, 9), attention_mask=torch.ones(2, 11))

@@ -177,3 +177,42 @@ def test_explicit_weights_are_what_values_are_summed_with(name):
         if name == "cosformer":
             # A query that ReLU leaves nothing of sees nothing.
             assert ((sums - 1).abs() < 1e-4).logical_or(sums == 0).all()
+
+
+@pytest.mark.parametrize("kind", ["bert", "gpt2", "bart"])
+def test_checkpointed_gradients_are_the_same(kind):
+    model, ids, found = stock_model(kind, "cosformer").train(), tokens(2, 9), []
+    for _ in range(2):
+        model.zero_grad()
+        run(kind, model, ids).square().sum().backward()
+        found.append([p.grad.clone() for p in model.parameters() if p.grad is not None])
+        model.activation_checkpointing_enable()
+    for first, second in zip(*found, strict=True):
+        torch.testing.assert_close(first, second, atol=0, rtol=0)
+
+
+@pytest.mark.parametrize(("kind", "name"), [p for p in TEXT if p[0] in ("bert", "gpt2", "bart")])
+def test_bfloat16_is_near(kind, name):
+    model, (ids, mask, positions) = stock_model(kind, name), padded(tokens(2, 11), 3, 3)
+    with torch.no_grad():
+        expected = run(kind, model, ids, mask, positions)[mask.bool()]
+        found = run(kind, model.to(torch.bfloat16), ids, mask, positions)[mask.bool()]
+    assert found.dtype == torch.bfloat16
+    assert (found.float() - expected).norm() / expected.norm() < 2e-2
+
+
+COMPILED = [("bert", "cosformer"), ("bert", "nystrom"), ("bart", "cosformer"),
+            ("gpt2", "transnormer_norm"), ("llama", "transnormer_diag")]  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "name"), COMPILED)
+def test_one_graph_computes_the_same(kind, name):
+    model, (ids, mask, positions) = stock_model(kind, name), padded(tokens(2, 11), 3, 2)
+    torch._dynamo.reset()
+    graph = torch.compile(model, backend="eager", fullgraph=True)
+    with torch.no_grad():
+        expected = run(kind, model, ids, mask, positions)
+        found = run(kind, graph, ids, mask, positions)
+    real = mask.bool() if kind != "bart" else mask.bool().flip(1)
+    torch.testing.assert_close(found[real], expected[real], atol=1e-6, rtol=1e-6)

@@ -22,6 +22,7 @@ SMALL = {"hidden_size": 32, "num_attention_heads": 2, "num_hidden_layers": 1,
 DEAF = {
     "nystromformer": (hf.NystromformerConfig, hf.NystromformerForMaskedLM),
     "deberta-v2": (hf.DebertaV2Config, hf.DebertaV2ForMaskedLM),
+    "falcon": (hf.FalconConfig, hf.FalconForCausalLM),
     "mamba": (hf.MambaConfig, hf.MambaForCausalLM),
 }
 
