@@ -82,9 +82,9 @@ def stock_mask(
             return pattern
         if documents is not None:
             return documents if attention_mask is None else documents * attention_mask
-    # A mask over a cache is compared with what is in it, so it stays.
-    droppable = isinstance(q_offset, int) and q_offset == 0 and not torch.compiler.is_compiling()
-    if droppable and attention_mask is not None and bool(attention_mask.all()):
+    # One that covers other tokens than the queries is compared with them later, so it stays.
+    alike = q_length == kv_length and not torch.compiler.is_compiling()
+    if alike and attention_mask is not None and bool(attention_mask.all()):
         return None
     return attention_mask
 
