@@ -12,7 +12,7 @@ from transformers.masking_utils import (
     sliding_window_causal_mask_function,
 )
 
-from hf_linear_attn.integrations.stock_masks import stock_mask
+from hf_linear_attn.integrations.stock_masks import key_tokens, stock_mask
 from tests.integrations.stock_models import padded, run, stock_model, tokens
 
 LEFT = padded(tokens(2, 10), 4, 0)
@@ -101,7 +101,10 @@ def every_other(batch, head, query, key):
     ],
 )
 def test_other_patterns_are_marked_and_refused_where_used(function):
-    assert make(function).ndim == 3
+    mask = make(function)
+    assert mask.ndim == 3
+    with pytest.raises(ValueError, match="attends by a pattern of its own"):
+        key_tokens(mask, 2, 9, 9, causal=True, crossed=False)
 
 
 def test_chunks_alone_are_documents():

@@ -165,6 +165,21 @@ def test_documents_named_by_their_lengths():
     torch.testing.assert_close(named, seen, atol=0, rtol=0)
 
 
+def test_documents_an_encoder_is_told_of():
+    """Transformers looks for restarts of positions in decoders only."""
+    model, ids = stock_model("bert", "cosformer"), tokens(1, 15)
+    positions = torch.cat((torch.arange(6), torch.arange(9)))[None]
+    ends = torch.tensor([0, 6, 15], dtype=torch.int32)
+    documents = torch.tensor([[0] * 6 + [1] * 9])
+    with torch.no_grad():
+        apart = torch.cat([model(x).logits for x in (ids[:, :6], ids[:, 6:])], 1)
+        for told in ({"cu_seq_lens_q": ends, "cu_seq_lens_k": ends}, {"seq_idx": documents}):
+            found = model(ids, position_ids=positions, **told).logits
+            torch.testing.assert_close(found, apart, atol=1e-5, rtol=1e-5)
+        with pytest.raises(ValueError, match="cu_seq_lens_q and cu_seq_lens_k must be alike"):
+            model(ids, cu_seq_lens_q=ends)
+
+
 @pytest.mark.parametrize("name", ["cosformer", "transnormer_norm"])
 def test_explicit_weights_are_what_values_are_summed_with(name):
     model, ids = stock_model("gpt2", name), tokens(1, 7)

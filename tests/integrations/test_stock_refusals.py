@@ -7,6 +7,7 @@ import torch
 import transformers as hf
 
 from hf_linear_attn.integrations.stock_fields import STOCK_NAMES
+from hf_linear_attn.integrations.stock_modules import rotates
 from tests.integrations.stock_models import (
     GROUPED,
     KERNELIZED,
@@ -96,10 +97,14 @@ def test_maps_of_rotated_vectors(config, model):
 
 
 def test_rotations_of_other_names():
-    """GPT-J and ESM have no rope_parameters: the code says it."""
+    """GPT-J and ESM have no rope_parameters, the code says it; in others the config does."""
     config = hf.GPTJConfig(vocab_size=60, n_embd=32, n_layer=1, n_head=2, rotary_dim=8)
     with pytest.raises(ValueError, match="RoPE"):
         hf.GPTJForCausalLM._from_config(config, attn_implementation="cosformer")
+    hidden = torch.nn.Linear(2, 2)
+    assert not rotates(hidden)
+    hidden.config = hf.LlamaConfig(**SMALL)
+    assert rotates(hidden)
     for kind in ("rotary", "absolute"):
         config = hf.EsmConfig(**SIZES, position_embedding_type=kind, mask_token_id=5)
         if kind == "rotary":
