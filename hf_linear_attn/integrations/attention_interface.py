@@ -18,7 +18,7 @@ from hf_linear_attn.attention.base import Attention
 from hf_linear_attn.attention.cosformer import CosformerAttention
 from hf_linear_attn.attention.kernelized import KernelizedAttention
 from hf_linear_attn.hf_internals import active_collector
-from hf_linear_attn.integrations.stock_cache import HANDED, StockStateLayer
+from hf_linear_attn.integrations.stock_cache import HANDED
 from hf_linear_attn.integrations.stock_checks import (
     check_dropout,
     is_causal,
@@ -86,34 +86,44 @@ def stock_attention(
     refuse_keywords(name, module, kwargs)
     causal, mechanism = _prepared(name, module, is_causal, dropout)
     query = scaled_query(name, mechanism, module, query, scaling)
-    batch, queries, keys = query.shape[0], query.shape[2], key.shape[2]
-    crossed = not causal and (attends_to_others(module) or queries != keys)
-    past = layer.seq_length if layer is not None else 0
-    mask, segments = key_tokens(
-        attention_mask, batch, queries, past + keys, causal=causal, crossed=crossed
-    )
-    segments = _packed(segments, packing, (batch, keys), alone=crossed or past or queries != keys)
-    warn_of_flat_weights(mechanism, module.config, past + keys)
     wants_weights = bool(output_attentions) or _collected()
+    queries, keys = query.shape[2], key.shape[2]
+    past = 0 if layer is None else layer.seq_length
+    crossed = not causal and (attends_to_others(module) or queries != keys)
+    warn_of_flat_weights(mechanism, module.config, past + keys)
+    mask, segments = key_tokens(
+        attention_mask, query.shape[0], queries, past + keys, causal=causal, crossed=crossed
+    )
+    whole = queries == keys and not (crossed or past)
+    segments = _packed(segments, packing, (query.shape[0], keys), whole=whole)
     if layer is not None:
-        out = _with_state(layer, mechanism, module, (query, key, value), mask, segments, causal)
-        if wants_weights:
-            raise ValueError("output_attentions=True needs all keys; leave LinearStateCache out.")
+        _check_state_call(causal, segments, wants_weights)
+        out = layer.attend(mechanism, module, query, key, value, mask)
         return out.transpose(1, 2).contiguous(), None
     if crossed:
         tokens = _crossed_tokens(name, mechanism, module, query, mask, keys)
     else:
-        if causal and mechanism.uses_positions:
-            note_queries(module.config, mask, batch, keys, query)
-        # Keys in an ordinary cache: their tokens' own queries are gone, and nobody asks for them.
-        if keys > queries:
-            query = nn.functional.pad(query, (0, 0, keys - queries, 0))
         tokens = {"key_mask": mask, "query_segments": segments}
+        if causal:
+            query = _all_queries(mechanism, module, query, mask, keys)
     out, _ = mechanism(query, key, value, causal=causal, **tokens)
     weights = None
     if wants_weights:
         weights = mechanism.weights(query, key, causal=causal, **tokens)[:, :, -queries:]
     return out[:, :, -queries:].transpose(1, 2).contiguous(), weights
+
+
+def _all_queries(
+    mechanism: Attention, module: nn.Module, query: Tensor, mask: Tensor | None, keys: int
+) -> Tensor:
+    """The queries, with zeros for those of the tokens in an ordinary cache, which nobody asks for.
+
+    A mechanism counts from the first token on, and its queries are its keys' tokens.
+    """
+    if mechanism.uses_positions:
+        note_queries(module.config, mask, query.shape[0], keys, query)
+    past = keys - query.shape[2]
+    return nn.functional.pad(query, (0, 0, past, 0)) if past > 0 else query
 
 
 def _collected() -> bool:
@@ -135,11 +145,16 @@ def _prepared(
         raise ValueError(
             f"attn_implementation={name!r} in {type(module).__name__}: {mechanism.no_causal_form()}"
         )
+    if causal and attends_to_others(module):
+        raise ValueError(
+            f"{type(module).__name__} is cross-attention and says that it is causal; linear "
+            "attention cannot know which of its keys a query may see."
+        )
     return causal, mechanism
 
 
 def _packed(
-    segments: Tensor | None, packing: dict[str, Any], shape: tuple[int, int], *, alone: bool | int
+    segments: Tensor | None, packing: dict[str, Any], shape: tuple[int, int], *, whole: bool
 ) -> Tensor | None:
     """Documents of packed rows: those the caller names, else those of the mask."""
     first, second = packing["cu_seq_lens_q"], packing["cu_seq_lens_k"]
@@ -149,7 +164,7 @@ def _packed(
         named = segments
     else:
         named = packed_segments(None, packing["seq_idx"], first, shape, restarts=False)
-    if named is not None and alone:
+    if named is not None and not whole:
         raise ValueError(
             "packed documents are for self-attention without a cache; leave seq_idx, "
             "cu_seq_lens_q and restarts of position_ids out."
@@ -157,14 +172,14 @@ def _packed(
     return named
 
 
-def _with_state(
-    layer: StockStateLayer, mechanism: Attention, module: nn.Module,
-    tensors: tuple[Tensor, Tensor, Tensor], mask: Tensor | None, segments: Tensor | None,
-    causal: bool,
-) -> Tensor:  # fmt: skip
+def _check_state_call(causal: bool, segments: Tensor | None, wants_weights: bool) -> None:
     if not causal or segments is not None:
         raise ValueError("LinearStateCache is for causal attention to one document a row.")
-    return layer.attend(mechanism, module, *tensors, mask)
+    if wants_weights:
+        raise ValueError(
+            "output_attentions=True needs the keys of all tokens, and LinearStateCache keeps none; "
+            "leave one of them out."
+        )
 
 
 def _crossed_tokens(

@@ -114,6 +114,8 @@ def check_model(model: PreTrainedModel) -> None:
         ValueError: it never calls the function of that name, rotates what a mechanism maps, is
             causal where the mechanism is not, or its config has fields that are refused.
     """
+    if not any(config._attn_implementation in STOCK_NAMES for config in _configs(model)):
+        return
     callers = [module for module in model.modules() if calls_interface(module)]
     name = model.config._attn_implementation
     if name in STOCK_NAMES and not callers:

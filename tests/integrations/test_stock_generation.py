@@ -271,6 +271,14 @@ def test_the_mask_must_be_the_one_the_cache_was_filled_with():
         model(tokens(2, 1), attention_mask=longer, cache=cache)
 
 
+def test_a_state_keeps_no_keys_to_show():
+    model = stock_model("gpt2", "cosformer")
+    with pytest.raises(ValueError, match="LinearStateCache keeps none"):
+        model(tokens(1, 5), cache=given_cache(model), output_attentions=True)
+    with pytest.raises(ValueError, match="one document a row"):
+        model(tokens(1, 5), cache=given_cache(model), seq_idx=torch.tensor([[0, 0, 1, 1, 1]]))
+
+
 def test_a_static_cache_is_refused():
     model = stock_model("gpt2", "cosformer")
     with pytest.raises(ValueError, match="static or sliding cache"):
