@@ -1,6 +1,7 @@
 """Linear attention for RoBERTa-style and GPT-style models in Hugging Face Transformers.
 
-Importing this package registers its models with Transformers' Auto classes; nothing else happens.
+Importing this package registers its models with Transformers' Auto classes, and its mechanisms as
+values of `attn_implementation`; nothing else happens.
 """
 
 from hf_linear_attn.attention import (
@@ -13,6 +14,8 @@ from hf_linear_attn.attention import (
     register_attention,
 )
 from hf_linear_attn.backend import use_backend
+from hf_linear_attn.integrations.attention_interface import register_stock_attention
+from hf_linear_attn.integrations.stock_cache import LinearStateCache
 from hf_linear_attn.models import (
     CosformerConfig,
     CosformerForCausalLM,
@@ -59,6 +62,7 @@ from hf_linear_attn.models import (
 from hf_linear_attn.models.convert import convert
 
 register_auto_classes()
+register_stock_attention()
 
 __version__ = "0.1.0"
 
@@ -115,6 +119,8 @@ __all__ = [  # noqa: RUF022 - grouped by kind, as a table of contents
     "TransNormerDiagAttention",
     "TransNormerNormAttention",
     "register_attention",
+    # stock models
+    "LinearStateCache",
     # backends
     "use_backend",
 ]

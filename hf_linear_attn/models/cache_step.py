@@ -100,7 +100,7 @@ class CacheStep:
         before = seen_tokens(cache)
         if before is not None and any(isinstance(layer, WindowLayer) for layer in cache.layers):
             _check_rising(positions, mask, before)
-        self.seen = _count_on(before, mask, positions.expand(batch, -1))
+        self.seen = count_on(before, mask, positions.expand(batch, -1))
 
     def _open(self) -> None:
         # Until `close`: layers that have the new tokens stand beside others that do not.
@@ -153,7 +153,7 @@ def _check_rising(positions: Tensor, mask: Tensor | None, before: Seen) -> None:
         )
 
 
-def _count_on(before: Seen | None, mask: Tensor | None, positions: Tensor) -> Seen:
+def count_on(before: Seen | None, mask: Tensor | None, positions: Tensor) -> Seen:
     """`before` and the tokens of this call."""
     batch, length = positions.shape
     if before is None:

@@ -124,7 +124,7 @@ def _check_positions(config: "LinearAttnConfig") -> None:
     check_rope(config.rope_parameters)
 
 
-def _check_mechanism_types(name: str, fields: dict[str, Any]) -> None:
+def check_mechanism_types(name: str, fields: dict[str, Any]) -> None:
     """Types of `attention_kwargs`, as the constructor of the mechanism states them."""
     if "num_attention_heads" in fields:
         raise ValueError(
@@ -180,7 +180,7 @@ def _check_attention(config: "LinearAttnConfig") -> None:
             )
     for name, fields in (config.attention_kwargs or {}).items():
         check_fields(name, fields)
-        _check_mechanism_types(name, fields)
+        check_mechanism_types(name, fields)
     for name in mechanisms:
         mechanism = build_attention(name, config.attention_settings(name), config=config)
         if config.is_decoder and not mechanism.supports_causal:

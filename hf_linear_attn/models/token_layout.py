@@ -42,7 +42,7 @@ def padding_mask(
     if attention_mask.ndim == 2:
         mask = _from_2d(attention_mask, batch, length, past)
     elif attention_mask.ndim == 4:
-        mask = _from_4d(attention_mask, batch, length, past, causal=causal)
+        mask = padding_from_4d(attention_mask, batch, length, past, causal=causal)
     else:
         raise ValueError(
             f"attention_mask must have 2 or 4 dimensions; got shape {tuple(attention_mask.shape)}."
@@ -82,7 +82,10 @@ def _from_2d(attention_mask: Tensor, batch: int, length: int, past: int) -> Tens
     return mask
 
 
-def _from_4d(attention_mask: Tensor, batch: int, length: int, past: int, *, causal: bool) -> Tensor:
+def padding_from_4d(
+    attention_mask: Tensor, batch: int, length: int, past: int, *, causal: bool
+) -> Tensor:
+    """Bool (batch, past + length), True = real token; arguments and errors as in `padding_mask`."""
     b, heads, rows, columns = attention_mask.shape
     total = past + length
     if b not in (1, batch) or heads != 1 or rows not in (1, length) or columns != total:

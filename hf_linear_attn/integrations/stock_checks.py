@@ -1,0 +1,146 @@
+"""What a stock model asks of its attention function and linear attention cannot give.
+
+Everything is refused by its name and nothing is dropped: a keyword that no one here knows is
+refused, too, for it may change what the layer computes.
+"""
+
+from typing import Any
+
+from torch import Tensor, nn
+from transformers.utils import logging
+
+from hf_linear_attn.attention.base import Attention
+from hf_linear_attn.attention.kernelized import KernelizedAttention
+from hf_linear_attn.integrations.stock_modules import rotates
+
+logger = logging.get_logger(__name__)
+
+_CANNOT = {
+    "position_bias": "a bias for every pair (relative positions, ALiBi)",
+    "alibi": "a bias for every pair (ALiBi)",
+    "softcap": "a bound on the scores of pairs",
+    "s_aux": "attention sinks in the sum over keys",
+    "sinks": "attention sinks in the sum over keys",
+    "sliding_window": "a window of keys for every query (in this layer at least)",
+    "head_mask": "a factor for every head's weights",
+    "layer_head_mask": "a factor for every head's weights",
+    "block_indices": "a choice of keys for every query",
+    "indices": "a choice of keys for every query",
+}
+
+# About the call, the loss or the outputs, not about attention. position_ids has done its work: it
+# reached the position embeddings, and restarts reached the mask function.
+_HARMLESS = {
+    "cache",
+    "cache_position",
+    "deterministic",
+    "labels",
+    "logits_to_keep",
+    "max_length_k",
+    "max_length_q",
+    "num_items_in_batch",
+    "output_hidden_states",
+    "output_router_logits",
+    "position_ids",
+    "return_dict",
+    "token_type_ids",
+    "use_cache",
+}
+
+_CONVERTED = {
+    "cosformer": "CosformerForCausalLM or CosformerForMaskedLM",
+    "linear_transformer": "LinearTransformerForCausalLM or LinearTransformerForMaskedLM",
+    "transnormer_norm": "TransNormerForCausalLM or TransNormerForMaskedLM",
+}
+
+
+def refuse_keywords(name: str, module: nn.Module, keywords: dict[str, Any]) -> None:
+    """Refuse what an attention function was handed and `name` cannot do.
+
+    Raises:
+        ValueError: names the keyword.
+    """
+    for keyword, value in keywords.items():
+        if value is None or value is False or keyword in _HARMLESS:
+            continue
+        what = _CANNOT.get(keyword, "something this package does not know of")
+        raise ValueError(
+            f"attn_implementation={name!r} cannot honour {keyword!r}, with which "
+            f"{type(module).__name__} asks for {what}. Switch it off in the model's config where "
+            "it can be, or use another attn_implementation for this model."
+        )
+
+
+def refuse_rotated(name: str, mechanism: Attention, module: nn.Module) -> None:
+    """Refuse an elementwise map of queries and keys that are rotated already.
+
+    Raises:
+        ValueError: names mechanisms that fit, and the way through conversion.
+    """
+    if not isinstance(mechanism, KernelizedAttention) or not rotates(module):
+        return
+    raise ValueError(
+        f"attn_implementation={name!r} cannot be used with {type(module).__name__}: it rotates "
+        "queries and keys by their positions (RoPE) before attention is called, and a map of each "
+        "entry of a rotated vector knows no distances (padding on the left would change results). "
+        "Convert the checkpoint, which puts the map before the rotation: "
+        f"{_CONVERTED[name]}.from_pretrained(checkpoint); or use 'transnormer_diag' (in an "
+        "encoder 'nystrom', too)."
+    )
+
+
+def scaled_query(
+    name: str, mechanism: Attention, module: nn.Module, query: Tensor, scaling: float | None
+) -> Tensor:
+    """The query, times what the model's scaling of the scores is beyond 1/√head_dim.
+
+    Softmax-type mechanisms multiply scores by 1/√head_dim themselves. A ReLU lets a factor through,
+    and a normalised row cancels it. 1 + elu does neither.
+
+    Raises:
+        ValueError: another scaling, and a map that is not homogeneous.
+    """
+    usual = query.shape[-1] ** -0.5
+    if scaling is None or abs(scaling - usual) <= 1e-6 * usual:
+        return query
+    if not isinstance(mechanism, KernelizedAttention):
+        return query * (scaling / usual)
+    if mechanism.feature_map == "relu" and scaling > 0:
+        return query
+    raise ValueError(
+        f"attn_implementation={name!r} has no scale that scaling={scaling} of "
+        f"{type(module).__name__} (instead of 1/√head_dim = {usual:.4g}) could mean: its map "
+        f"{mechanism.feature_map!r} gives another function for scaled queries. Use 'cosformer' "
+        "(a positive scale cancels) or 'transnormer_diag'."
+    )
+
+
+def check_dropout(name: str, mechanism: Attention, dropout: float) -> None:
+    """Say once that a mechanism without weights over the keys drops none of them."""
+    if dropout > 0 and not mechanism.supports_dropout:
+        logger.warning_once(
+            f"attn_implementation={name!r} applies no attention dropout (the model's is "
+            f"{dropout}): linear attention never forms the weights to drop. Its other dropouts "
+            "act as before."
+        )
+
+
+def is_causal(module: nn.Module, given: bool | None) -> bool:
+    """Does a token see only those before it?
+
+    Args:
+        module: the attention module.
+        given: the call's is_causal, which goes first.
+
+    Raises:
+        ValueError: nobody says.
+    """
+    if given is not None:
+        return bool(given)
+    own = getattr(module, "is_causal", None)
+    if own is None:
+        raise ValueError(
+            f"{type(module).__name__} does not say whether it is causal (it has no is_causal, as "
+            "attention modules of Transformers do), so linear attention cannot know."
+        )
+    return bool(own) and getattr(getattr(module, "config", None), "is_causal", True) is not False

@@ -1,0 +1,308 @@
+"""What a stock model may not be given, each refused by its name and before it computes."""
+
+import logging
+
+import pytest
+import torch
+import transformers as hf
+
+from hf_linear_attn.integrations.stock_fields import STOCK_NAMES
+from hf_linear_attn.integrations.stock_modules import rotates
+from tests.integrations.stock_models import (
+    GROUPED,
+    KERNELIZED,
+    NO_DROPOUT,
+    SIZES,
+    stock_config,
+    stock_model,
+    tokens,
+)
+
+SMALL = {"hidden_size": 32, "num_attention_heads": 2, "num_hidden_layers": 1,
+         "intermediate_size": 40, "vocab_size": 60}  # fmt: skip
+DEAF = {
+    "nystromformer": (hf.NystromformerConfig, hf.NystromformerForMaskedLM),
+    "deberta-v2": (hf.DebertaV2Config, hf.DebertaV2ForMaskedLM),
+    "falcon": (hf.FalconConfig, hf.FalconForCausalLM),
+    "mamba": (hf.MambaConfig, hf.MambaForCausalLM),
+}
+
+
+@pytest.fixture
+def warnings(caplog):
+    """What Transformers' loggers said; one-time warnings are told again."""
+    from transformers.utils.logging import get_logger
+
+    type(get_logger("transformers")).warning_once.cache_clear()
+    logger = logging.getLogger("transformers")
+    logger.addHandler(caplog.handler)
+    yield lambda: [record.getMessage() for record in caplog.records]
+    logger.removeHandler(caplog.handler)
+
+
+@pytest.mark.parametrize("kind", list(DEAF))
+def test_models_that_never_look_the_name_up(kind, tmp_path):
+    config_class, model_class = DEAF[kind]
+    config = config_class(**SMALL)
+    with pytest.raises(ValueError, match="never looks the name up"):
+        model_class._from_config(config, attn_implementation="cosformer")
+    model = model_class(config_class(**SMALL))
+    before = model.config._attn_implementation
+    for asked in ("cosformer", {"": "cosformer"}):
+        with pytest.raises(ValueError, match="never looks the name up"):
+            model.set_attn_implementation(asked)
+    assert model.config._attn_implementation == before
+    model(tokens(1, 8))
+    model.save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="never looks the name up"):
+        model_class.from_pretrained(tmp_path, attn_implementation="linear_transformer")
+    with pytest.raises(ValueError, match="never looks the name up"):
+        hf.AutoModel.from_pretrained(tmp_path, attn_implementation="nystrom")
+
+
+def test_an_attention_that_stays_what_it_is_is_named(warnings):
+    config = hf.SiglipVisionConfig(
+        hidden_size=32, num_attention_heads=2, num_hidden_layers=1, intermediate_size=40,
+        image_size=16, patch_size=8,
+    )  # fmt: skip
+    config.cos_horizon = 16
+    hf.SiglipVisionModel._from_config(config, attn_implementation="cosformer")
+    assert any("does not reach MultiheadAttention" in said for said in warnings())
+
+
+@pytest.mark.parametrize(
+    ("config", "model"),
+    [
+        (hf.LlamaConfig, hf.LlamaForCausalLM),
+        (hf.Qwen3Config, hf.Qwen3ForCausalLM),
+        (hf.MixtralConfig, hf.MixtralForCausalLM),
+        (hf.ModernBertConfig, hf.ModernBertForMaskedLM),
+        (hf.GPTNeoXConfig, hf.GPTNeoXForCausalLM),
+    ],
+)
+def test_maps_of_rotated_vectors(config, model):
+    for name in KERNELIZED:
+        with pytest.raises(ValueError, match=r"RoPE.*\.from_pretrained\(checkpoint\)"):
+            model._from_config(config(**SMALL, pad_token_id=1), attn_implementation=name)
+    fitting = model._from_config(
+        config(**SMALL, pad_token_id=1), attn_implementation="transnormer_diag"
+    )
+    with pytest.raises(ValueError, match="RoPE"):
+        fitting.set_attn_implementation("cosformer")
+    assert fitting.config._attn_implementation == "transnormer_diag"
+    # Also where nobody asked Transformers.
+    fitting.config._attn_implementation = "cosformer"
+    with pytest.raises(ValueError, match="RoPE"):
+        fitting(tokens(1, 5))
+
+
+def test_rotations_of_other_names():
+    """GPT-J and ESM have no rope_parameters, the code says it; in others the config does."""
+    config = hf.GPTJConfig(vocab_size=60, n_embd=32, n_layer=1, n_head=2, rotary_dim=8)
+    with pytest.raises(ValueError, match="RoPE"):
+        hf.GPTJForCausalLM._from_config(config, attn_implementation="cosformer")
+    hidden = torch.nn.Linear(2, 2)
+    assert not rotates(hidden)
+    hidden.config = hf.LlamaConfig(**SMALL)
+    assert rotates(hidden)
+    for kind in ("rotary", "absolute"):
+        config = hf.EsmConfig(**SIZES, position_embedding_type=kind, mask_token_id=5)
+        if kind == "rotary":
+            with pytest.raises(ValueError, match="RoPE"):
+                hf.EsmModel._from_config(config, attn_implementation="cosformer")
+        else:
+            hf.EsmModel._from_config(config, attn_implementation="cosformer")
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+def test_nystrom_has_no_causal_form(kind):
+    with pytest.raises(ValueError, match=r"'nystrom' in .*no causal form"):
+        stock_model(kind, "nystrom")
+
+
+@pytest.mark.parametrize("name", ["nystrom", "transnormer_diag"])
+def test_no_form_for_cross_attention(name):
+    config = hf.BertConfig(**SIZES, **NO_DROPOUT, is_decoder=True, add_cross_attention=True)
+    config.attention_kwargs = None
+    if name == "nystrom":
+        with pytest.raises(ValueError, match="no causal form"):
+            hf.BertModel._from_config(config, attn_implementation=name)
+        return
+    model = hf.BertModel._from_config(config, attn_implementation=name).eval()
+    for length in (5, 7):
+        with pytest.raises(ValueError, match="no form for cross-attention"):
+            model(tokens(1, 5), encoder_hidden_states=torch.randn(1, length, 32))
+
+
+def test_a_horizon_of_each_rows_length_has_no_form_for_decoders():
+    with pytest.raises(ValueError, match="cos_horizon='length'"):
+        stock_model("gpt2", "cosformer", cos_horizon="length")
+    stock_model("bert", "cosformer", cos_horizon="length")(tokens(2, 9))
+
+
+def test_a_causality_that_is_not_told_or_makes_no_sense():
+    model, memory = (
+        stock_model("gpt2", "cosformer", add_cross_attention=True),
+        torch.randn(1, 4, 32),
+    )
+    given = {"encoder_hidden_states": memory, "use_cache": False}
+    model(tokens(1, 5), **given)
+    cross = model.transformer.h[0].crossattention
+    cross.is_causal = True
+    with pytest.raises(ValueError, match="is cross-attention and says that it is causal"):
+        model(tokens(1, 5), **given)
+    del cross.is_causal
+    with pytest.raises(ValueError, match="does not say whether it is causal"):
+        model(tokens(1, 5), **given)
+
+
+def test_sliding_windows():
+    config = hf.MixtralConfig(**SIZES | GROUPED, sliding_window=4)
+    model = hf.MixtralForCausalLM._from_config(config, attn_implementation="transnormer_diag")
+    with pytest.raises(ValueError, match="sliding_window"):
+        model(tokens(1, 9))
+    config = hf.ModernBertConfig(**SIZES, cls_token_id=2, sep_token_id=3, local_attention=4)
+    model = hf.ModernBertModel._from_config(config, attn_implementation="nystrom")
+    with pytest.raises(ValueError, match="sliding_window"):
+        model(tokens(1, 9))
+
+
+def test_soft_caps_and_sinks_and_biases():
+    sizes = SIZES | GROUPED | {"num_hidden_layers": 1}
+    gemma = hf.Gemma2Config(**sizes, layer_types=["full_attention"])
+    model = hf.Gemma2ForCausalLM._from_config(gemma, attn_implementation="transnormer_diag")
+    with pytest.raises(ValueError, match="'softcap'"):
+        model(tokens(1, 9))
+    oss = hf.GptOssConfig(**sizes, layer_types=["full_attention"], num_local_experts=2)
+    model = hf.GptOssForCausalLM._from_config(oss, attn_implementation="transnormer_diag")
+    with pytest.raises(ValueError, match="'s_aux'"):
+        model(tokens(1, 9))
+    t5 = hf.T5Config(vocab_size=60, d_model=32, d_kv=16, d_ff=40, num_layers=1, num_heads=2)
+    t5.cos_horizon = 32
+    model = hf.T5EncoderModel._from_config(t5, attn_implementation="cosformer")
+    with pytest.raises(ValueError, match="'position_bias'"):
+        model(tokens(1, 9))
+
+
+def test_an_unknown_keyword_is_refused_too():
+    model = stock_model("bert", "cosformer")
+    with pytest.raises(ValueError, match=r"'head_gate'.*does not know"):
+        model(tokens(1, 5), head_gate=torch.ones(2))
+
+
+def test_scaling():
+    """cosFormer does not see it, softmax-type attention honours it, 1 + elu refuses it."""
+    ids = tokens(1, 9)
+    changed = {"scale_attn_weights": False}
+    with torch.no_grad():
+        logits = {
+            name: [stock_model("gpt2", name, **f)(ids).logits for f in ({}, changed)]
+            for name in ("cosformer", "transnormer_diag")
+        }
+        diagonal = stock_model("gpt2", "transnormer_diag")
+        for block in diagonal.transformer.h:
+            block.attn.c_attn.weight[:, :32] *= 4
+            block.attn.c_attn.bias[:32] *= 4
+        by_weights = diagonal(ids).logits
+    torch.testing.assert_close(*logits["cosformer"], atol=0, rtol=0)
+    torch.testing.assert_close(logits["transnormer_diag"][1], by_weights, atol=1e-4, rtol=1e-4)
+    for name in ("linear_transformer", "transnormer_norm"):
+        model = stock_model("gpt2", name, **changed)
+        with pytest.raises(ValueError, match=r"scaling=1\.0 of GPT2Attention"):
+            model(ids)
+
+
+def test_dropout_on_weights_that_do_not_exist_is_said_once(warnings):
+    model = stock_model("gpt2", "cosformer", attn_pdrop=0.3).train()
+    for _ in range(2):
+        model(tokens(1, 9))
+    assert sum("applies no attention dropout" in said for said in warnings()) == 1
+    model = stock_model("gpt2", "transnormer_diag", attn_pdrop=0.5).train()
+    found = [model(tokens(1, 9)).logits for _ in range(2)]
+    assert (found[0] - found[1]).abs().max() > 1e-3
+    model.eval()
+    torch.testing.assert_close(*[model(tokens(1, 9)).logits for _ in range(2)], atol=0, rtol=0)
+
+
+def test_a_long_horizon_nobody_chose_is_said_once(warnings):
+    told = []
+    for length, horizon in ((9, 4096), (1025, None), (9, None), (9, None)):
+        fields = {"max_position_embeddings": 4096, "cos_horizon": horizon}
+        stock_model("gpt2", "cosformer", **fields)(tokens(1, length))
+        told.append(sum("distance hardly counts" in said for said in warnings()))
+    assert told == [0, 0, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"nystrom": {"num_landmark": 4}}, "Did you mean 'num_landmarks'"),
+        ({"nystrom": {"num_landmarks": "4"}}, "num_landmarks"),
+        ({"nystrom": {"num_landmarks": 0}}, "from 1 on"),
+        ({"nystrom": {"num_landmarks": [4]}}, "numbers and words"),
+        ({"nystrom": {"conv_kernel_size": 5}}, "num_attention_heads|no place for them"),
+        ({"nystroem": {"num_landmarks": 4}}, "Did you mean 'nystrom'"),
+        ({"softmax": {}}, "no stock model runs"),
+        ({"nystrom": 4}, "attention_kwargs is"),
+        ({"nystrom": {"num_attention_heads": 4}}, "which is the model's"),
+    ],
+)
+def test_fields(fields, said):
+    with pytest.raises(ValueError, match=said):
+        stock_model("bert", "nystrom", attention_kwargs=fields)
+
+
+def test_fields_of_a_blocks_dropout_and_two_horizons():
+    fields = {"transnormer_diag": {"attention_probs_dropout_prob": 0.1}}
+    with pytest.raises(ValueError, match="brings its own attention dropout"):
+        stock_model("bert", "transnormer_diag", attention_kwargs=fields)
+    fields = {"cosformer": {"cos_horizon": 20}}
+    with pytest.raises(ValueError, match="give one of them"):
+        stock_model("bert", "cosformer", attention_kwargs=fields)
+    stock_model("bert", "cosformer", attention_kwargs=fields, cos_horizon=None)
+
+
+def test_a_config_without_a_horizon():
+    with pytest.raises(ValueError, match=r"ViTConfig has no max_position_embeddings.*cos_horizon"):
+        stock_model("vit", "cosformer", cos_horizon=None)
+
+
+def test_a_position_outside_the_horizon():
+    model = stock_model("gpt2", "cosformer", cos_horizon=8)
+    with pytest.raises(ValueError, match="position 8 is outside cosFormer's horizon"):
+        model(tokens(1, 9))
+
+
+def test_a_misspelt_name():
+    with pytest.raises(ValueError, match="Did you mean 'cosformer'"):
+        stock_model("bert", "cosfromer")
+    model = stock_model("bert", "cosformer")
+    with pytest.raises(ValueError, match="Did you mean 'nystrom'"):
+        model.set_attn_implementation("nystroem")
+    assert model.config._attn_implementation == "cosformer"
+    with pytest.raises(ValueError, match="is not supported"):
+        model.set_attn_implementation("something_else")
+
+
+def test_names_by_part_and_what_is_saved(tmp_path):
+    model = hf.AutoModelForMaskedLM.from_config(
+        stock_config("bert"), attn_implementation={"": "cosformer"}
+    ).eval()
+    assert model.config._attn_implementation == "cosformer"
+    ids = tokens(2, 9)
+    expected = model(ids).logits
+    model.save_pretrained(tmp_path)
+    again = hf.AutoModelForMaskedLM.from_pretrained(tmp_path).eval()
+    # Transformers never saves the implementation: it has to be named again.
+    assert again.config._attn_implementation not in STOCK_NAMES
+    assert (again(ids).logits - expected).abs().max() > 1e-2
+    again = hf.AutoModelForMaskedLM.from_pretrained(tmp_path, attn_implementation="cosformer")
+    torch.testing.assert_close(again.eval()(ids).logits, expected, atol=0, rtol=0)
+    assert again.config.cos_horizon == 24
+
+
+def test_other_models_are_left_alone():
+    """The look into a model does nothing where none of our names is asked for."""
+    model = hf.DebertaV2ForMaskedLM(hf.DebertaV2Config(**SMALL))
+    model.set_attn_implementation("sdpa")
+    model(tokens(1, 5))
