@@ -56,10 +56,9 @@ from hf_linear_attn.models import (
     TransNormerModel,
     register_auto_classes,
 )
+from hf_linear_attn.version import __version__ as __version__
 
 register_auto_classes()
-
-__version__ = "0.1.0"
 
 __all__ = [  # noqa: RUF022 - grouped by kind, as a table of contents
     # configs
