@@ -13,6 +13,7 @@ from hf_linear_attn.attention import (
     register_attention,
 )
 from hf_linear_attn.backend import use_backend
+from hf_linear_attn.integrations.hub import push_to_hub
 from hf_linear_attn.models import (
     CosformerConfig,
     CosformerForCausalLM,
@@ -113,4 +114,6 @@ __all__ = [  # noqa: RUF022 - grouped by kind, as a table of contents
     "register_attention",
     # backends
     "use_backend",
+    # sharing
+    "push_to_hub",
 ]
