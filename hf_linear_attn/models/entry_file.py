@@ -5,6 +5,9 @@ from collections.abc import Sequence
 ENTRY = "modeling_hf_linear_attn"
 """its name without the ending, as in `auto_map`"""
 
+CODE = "hf_linear_attn_code"
+"""the file beside it that has the classes"""
+
 PYTHON = (3, 11)
 TRANSFORMERS = ">=5.24,<6"
 
@@ -53,17 +56,16 @@ __all__ = [
 '''
 
 
-def entry_text(module: str, names: Sequence[str], version: str) -> str:
+def entry_text(names: Sequence[str], version: str) -> str:
     """The file's text.
 
     Args:
-        module: of the folder, which has the classes.
         names: of the classes: a config and its models.
-        version: of the code in the folder.
+        version: of the code.
     """
     return _TEXT.format(
         # Transformers takes any line that looks like an import of a file beside it for one.
-        statement=f"from .{module} import",
+        statement=f"from .{CODE} import",
         version=version,
         python=PYTHON,
         python_text=".".join(map(str, PYTHON)),

@@ -1,7 +1,8 @@
 """The code that travels with a model, so that it loads where this package is not installed.
 
-The folder of such a model has, beside weights and config, the floors that its classes need, one
-file a module, and in the config an `auto_map` for every head. `AutoModel….from_pretrained(…,
+The folder of such a model has, beside weights and config, two Python files: the modules that its
+classes need as one (`CODE`), and the one Transformers is pointed to by an `auto_map` in the config,
+for every head. `AutoModel….from_pretrained(…,
 trust_remote_code=True)` follows it; a process that has imported this package does not need to.
 """
 
@@ -16,8 +17,8 @@ from typing import Any
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from hf_linear_attn.attention.registry import get_attention
-from hf_linear_attn.models.entry_file import ENTRY, entry_text
-from hf_linear_attn.models.flattening import flat_name, flatten
+from hf_linear_attn.models.bundling import bundle
+from hf_linear_attn.models.entry_file import CODE, ENTRY, entry_text
 from hf_linear_attn.namespace import IS_PACKAGE, ROOT
 from hf_linear_attn.version import __version__
 
@@ -71,7 +72,7 @@ def check_code_can_travel(config: Any) -> None:
 
 
 def carried_files(config: PreTrainedConfig) -> dict[str, str]:
-    """Texts by file name: the entry file and all that its classes need.
+    """Texts by file name: the code, and the entry file.
 
     Args:
         config: of a class of this package.
@@ -81,10 +82,9 @@ def carried_files(config: PreTrainedConfig) -> dict[str, str]:
         beside = sorted(Path(__file__).parent.glob("*.py"))
         texts = {file.name: file.read_text(encoding="utf-8") for file in beside}
         return {name: text for name, text in texts.items() if text.startswith(_MARK)}
-    module = type(config).__module__
     names = [type(config).__name__, *_model_names(config)]
-    texts = {ENTRY: entry_text(flat_name(module), names, __version__), **flatten([module])}
-    return {f"{name}.py": _NOTICE + text for name, text in texts.items()}
+    texts = {CODE: bundle([type(config).__module__]), ENTRY: entry_text(names, __version__)}
+    return {f"{name}.py": f"{_NOTICE}{text.rstrip()}\n" for name, text in texts.items()}
 
 
 def write_code(folder: Path, config: PreTrainedConfig) -> None:
