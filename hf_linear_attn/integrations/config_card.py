@@ -62,7 +62,7 @@ def config_card(model: Any, where: str, *, with_code: bool, has_tokenizer: bool)
         "may be used.",
         "## Use",
         loading_code(where, auto_class, has_tokenizer=has_tokenizer),
-        *([code_note(where, auto_class)] if with_code else []),
+        *([code_note(where, auto_class, has_tokenizer=has_tokenizer)] if with_code else []),
         f"## Model\n\n| | |\n|---|---|\n{facts}",
         *([f"## Citation\n\n{papers}"] if papers else []),
     ]
@@ -88,11 +88,14 @@ def loading_code(where: str, auto_class: str, *, has_tokenizer: bool) -> str:
     return "```python\n{}\n```".format("\n".join(lines))
 
 
-def code_note(where: str, auto_class: str) -> str:
+def code_note(where: str, auto_class: str, *, has_tokenizer: bool) -> str:
     """How a model that carries its code is loaded without the package."""
-    path = json.dumps(where, ensure_ascii=False)
-    return (
-        "The model brings its own code. Without `hf_linear_attn`:\n\n"
-        f"```python\nfrom transformers import {auto_class}\n\n"
-        f"model = {auto_class}.from_pretrained({path}, trust_remote_code=True)\n```"
-    )
+    given = f"{json.dumps(where, ensure_ascii=False)}, trust_remote_code=True"
+    lines = [
+        f"from transformers import {auto_class}{', AutoTokenizer' if has_tokenizer else ''}",
+        "",
+        *([f"tokenizer = AutoTokenizer.from_pretrained({given})"] if has_tokenizer else []),
+        f"model = {auto_class}.from_pretrained({given})",
+    ]
+    code = "\n".join(lines)
+    return f"The model brings its own code. Without `hf_linear_attn`:\n\n```python\n{code}\n```"

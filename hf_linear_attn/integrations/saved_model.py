@@ -68,7 +68,8 @@ def moved_card(saved: SavedModel, source: str, where: str, *, with_code: bool) -
             json.dumps(old, ensure_ascii=False), json.dumps(where, ensure_ascii=False)
         )
     if with_code and "trust_remote_code" not in text:
-        note = code_note(where, auto_class_of(saved.model))
+        auto_class, has_tokenizer = auto_class_of(saved.model), saved.tokenizer is not None
+        note = code_note(where, auto_class, has_tokenizer=has_tokenizer)
         text = f"{text.rstrip()}\n\n## Without hf_linear_attn\n\n{note}\n"
     return text
 
