@@ -8,8 +8,9 @@ gets the module's name added in both.
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from importlib.resources import files
 
 _PACKAGE = "hf_linear_attn"
@@ -24,24 +25,26 @@ class _Module:
     name: str
     text: str
     tree: ast.Module
+    own: list[ast.ImportFrom] = field(default_factory=list)
+    """imports from this package"""
     meanings: dict[str, str] = field(default_factory=dict)
     """top-level name -> what it means: itself for what is made here, an import for the others"""
     taken: dict[str, tuple[str, str]] = field(default_factory=dict)
     """name -> (module of this package, name there) it is imported from"""
 
 
-def bundle(modules: Iterable[str]) -> str:
-    """Text of one file with modules and all they import from this package, also in functions.
+@cache
+def bundle(name: str) -> str:
+    """Text of one file with a module and all it imports from this package, also in functions.
 
     Args:
-        modules: full names.
+        name: the module's full name.
 
     Raises:
         RuntimeError: an import or a name that has no form in one file.
     """
     found: dict[str, _Module] = {}
-    for name in modules:
-        _collect(name, found)
+    _collect(name, found)
     # In the order in which they were completed: what is imported comes first.
     ordered = list(found.values())
     clashing = _clashing(ordered)
@@ -54,13 +57,13 @@ def _collect(name: str, found: dict[str, _Module], open_: tuple[str, ...] = ()) 
         return
     text = _source(name)
     module = _Module(name, text, ast.parse(text))
-    own = list(_own_imports(module))
-    at_once = [node for node in module.tree.body if node in own]
-    for node in at_once:
-        _collect(str(node.module), found, (*open_, name))  # pyright: ignore
-    _name_meanings(module, own)
+    module.own = list(_own_imports(module))
+    for node in module.own:
+        if node in module.tree.body:
+            _collect(str(node.module), found, (*open_, name))
+    _name_meanings(module)
     found[name] = module
-    for node in own:
+    for node in module.own:
         _collect(str(node.module), found)
 
 
@@ -81,13 +84,13 @@ def _own_imports(module: _Module) -> Iterator[ast.ImportFrom]:
             raise RuntimeError(f"{module.name}, line {node.lineno}: {_RULE}.")  # pyright: ignore
 
 
-def _name_meanings(module: _Module, own: list[ast.ImportFrom]) -> None:
-    for node in own:
+def _name_meanings(module: _Module) -> None:
+    for node in module.own:
         for alias in node.names:
             module.taken[alias.asname or alias.name] = (str(node.module), alias.name)
     for node in _outside(module.tree):
         if isinstance(node, ast.Import | ast.ImportFrom):
-            if node not in own:
+            if node not in module.own:
                 for alias in node.names:
                     module.meanings[_bound(alias)] = _import_text(node, alias)
         else:
@@ -130,7 +133,8 @@ def _section(module: _Module, found: dict[str, _Module], clashing: set[str]) -> 
     renamed |= {n: _own_name(module, n, clashing) for n in module.meanings}
     renamed = {name: new for name, new in renamed.items() if name != new}
     lines = module.text.rstrip("\n").split("\n")
-    for line, first, last, new in sorted(_edits(module, renamed), reverse=True):
+    edits = sorted(_edits(module, renamed), reverse=True) if renamed else []
+    for line, first, last, new in edits:
         row = lines[line].encode()
         lines[line] = (row[:first] + new.encode() + row[last:]).decode()
     for first, last, kept in sorted(_replaced(module, renamed), reverse=True):
@@ -189,12 +193,12 @@ def _edit(module: _Module, lineno: int, first: int, name: str, renamed: dict[str
 
 def _replaced(module: _Module, renamed: dict[str, str]) -> Iterator[tuple[int, int, list[str]]]:
     """Statements that go: imports from this package, `__all__`, and imports under a new name."""
-    own, top = list(_own_imports(module)), set(module.tree.body)
+    top = set(module.tree.body)
     for node in ast.walk(module.tree):
         if not isinstance(node, ast.stmt):
             continue
         span = (node.lineno - 1, node.end_lineno or node.lineno)
-        if node in own:
+        if node in module.own:
             yield *span, [] if node in top else [" " * node.col_offset + "pass"]
         elif isinstance(node, ast.Import | ast.ImportFrom) and node in top:
             if any(_bound(alias) in renamed for alias in node.names):

@@ -83,7 +83,7 @@ def carried_files(config: PreTrainedConfig) -> dict[str, str]:
         texts = {file.name: file.read_text(encoding="utf-8") for file in beside}
         return {name: text for name, text in texts.items() if text.startswith(_MARK)}
     names = [type(config).__name__, *_model_names(config)]
-    texts = {CODE: bundle([type(config).__module__]), ENTRY: entry_text(names, __version__)}
+    texts = {CODE: bundle(type(config).__module__), ENTRY: entry_text(names, __version__)}
     return {f"{name}.py": f"{_NOTICE}{text.rstrip()}\n" for name, text in texts.items()}
 
 
