@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import transformers
+from safetensors import SafetensorError
 from transformers import AutoConfig, AutoTokenizer
 from transformers.utils.hub import cached_file
 
@@ -75,12 +76,9 @@ def moved_card(saved: SavedModel, source: str, where: str, *, with_code: bool) -
 
 
 def _config(source: str, revision: str | None) -> ConfigWithCode:
-    try:
-        config = AutoConfig.from_pretrained(source, revision=revision, trust_remote_code=False)
-    except OSError as error:
-        if Path(source).is_dir():
-            raise ValueError(f"{source} holds no saved model: {error}") from error
-        raise
+    if Path(source).is_dir() and not (Path(source) / "config.json").is_file():
+        raise ValueError(f"{source} holds no saved model: there is no config.json in it.")
+    config = AutoConfig.from_pretrained(source, revision=revision, trust_remote_code=False)
     if not isinstance(config, ConfigWithCode):
         raise ValueError(
             f"{source} is a model of type {config.model_type!r}, not one of hf_linear_attn; "
@@ -102,7 +100,7 @@ def _model(source: str, revision: str | None, config: ConfigWithCode) -> Any:
         model, report = loader.from_pretrained(
             source, revision=revision, config=config, dtype="auto", output_loading_info=True
         )
-    except (OSError, RuntimeError) as error:
+    except (OSError, RuntimeError, SafetensorError) as error:
         if not Path(source).is_dir() and isinstance(error, OSError):
             raise
         raise ValueError(f"the weights of {source} cannot be loaded: {error}") from error
