@@ -81,8 +81,8 @@ def _config(source: str, revision: str | None) -> ConfigWithCode:
     config = AutoConfig.from_pretrained(source, revision=revision, trust_remote_code=False)
     if not isinstance(config, ConfigWithCode):
         raise ValueError(
-            f"{source} is a model of type {config.model_type!r}, not one of hf_linear_attn; "
-            "scripts/convert.py makes one from it where it knows the architecture."
+            f"{source} is a model of type {config.model_type!r}, not one of hf_linear_attn: "
+            "convert it first."
         )
     return config
 

@@ -1,6 +1,9 @@
 """Uploads to a stand-in of the Hub, and models that come from it. Clients are fresh processes."""
 
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 from huggingface_hub import ModelCard
@@ -9,8 +12,8 @@ import hf_linear_attn as hla
 from hf_linear_attn.integrations.config_card import config_card
 from hf_linear_attn.integrations.hub_errors import hub_errors
 from tests.conftest import TINY
-from tests.hub_standin import READER, running_hub
-from tests.models.exported import run_python, run_without_package
+from tests.hub_standin import READER, TOKEN, running_hub
+from tests.models.exported import ROOT, run_python, run_without_package
 
 PUSH = """
 import sys, torch
@@ -209,3 +212,26 @@ def test_the_card_of_a_config_says_what_the_model_is():
     assert "AutoTokenizer" not in bare
     assert "pipeline_tag" not in bare
     assert json.loads(json.dumps(ModelCard(bare).data.to_dict()))
+
+
+@pytest.mark.slow
+def test_a_recipe_shares_model_tokenizer_and_card_or_says_in_a_line_why_not(tmp_path):
+    words = ["--config", "recipes/configs/mlm/tiny-cpu.yaml", "--max_steps", "2", "--push_to_hub"]
+    words = [sys.executable, "recipes/mlm.py", *words, "--hub_model_id", "tester/run"]
+    with running_hub() as hub:
+        for token, code in (("hf_wrong", 2), (TOKEN, 0)):
+            environment = os.environ | hub.environment(token) | {"HF_HOME": str(tmp_path / "home")}
+            run = subprocess.run(
+                [*words, "--output_dir", str(tmp_path / "run")], cwd=ROOT, env=environment,
+                capture_output=True, text=True,
+            )  # fmt: skip
+            assert run.returncode == code, run.stderr
+            if code:
+                said = run.stderr.strip().split("\n")[-1]
+                assert said.startswith("error: the Hub refused the token, or got none, for tester")
+                assert "Traceback" not in run.stderr
+                assert hub.repositories == {}
+                assert not (tmp_path / "run").exists()
+        files = hub.repositories["tester/run"].files()
+    assert {"model.safetensors", "config.json", "tokenizer.json"} <= files.keys()
+    assert 'from_pretrained("tester/run")' in files["README.md"].decode()

@@ -22,17 +22,19 @@ FILES = {f"{CODE}.py", f"{ENTRY}.py"}
 ALLOWED = {"torch", "transformers", "huggingface_hub", "safetensors", "packaging"}
 
 
+@pytest.fixture(scope="module")
+def copied_code(tmp_path_factory):
+    """Transformers copies code there before it runs it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(remote, "HF_MODULES_CACHE", str(tmp_path_factory.mktemp("copied-code")))
+        patch.setattr(sys, "path", [*sys.path])
+        yield
+
+
 @pytest.fixture
-def code_cache(tmp_path, monkeypatch):
-    """Transformers copies code here before it runs it."""
-    folder = str(tmp_path / "code-cache")
-    monkeypatch.setattr(remote, "HF_MODULES_CACHE", folder)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    before = set(sys.modules)
-    yield folder
-    for name in set(sys.modules) - before:
-        if name.startswith("transformers_modules"):
-            del sys.modules[name]
+def code_cache(tmp_path, copied_code):
+    """A folder of the test's own name: a process has one copy of code for each name."""
+    return tmp_path / tmp_path.name
 
 
 def tiny(kind="cosformer", **fields):
@@ -174,11 +176,12 @@ def carried_class(folder, auto):
 
 
 def test_the_entry_prefers_a_package_that_is_not_older(tmp_path, code_cache, monkeypatch, caplog):
-    tiny().save_pretrained(tmp_path / "one", with_code=True)
-    assert carried_class(tmp_path / "one", "AutoModelForMaskedLM") is hla.CosformerForMaskedLM
+    one, two = code_cache.with_suffix(".one"), code_cache.with_suffix(".two")
+    tiny().save_pretrained(one, with_code=True)
+    assert carried_class(one, "AutoModelForMaskedLM") is hla.CosformerForMaskedLM
     monkeypatch.setattr(hla, "__version__", "0.0.9")
-    tiny().save_pretrained(tmp_path / "two", with_code=True)
-    found = carried_class(tmp_path / "two", "AutoModelForMaskedLM")
+    tiny().save_pretrained(two, with_code=True)
+    found = carried_class(two, "AutoModelForMaskedLM")
     assert found is not hla.CosformerForMaskedLM
     assert "0.0.9 is older" in caplog.text
 
@@ -191,11 +194,11 @@ def test_copies_of_the_code_live_beside_each_other(tmp_path, code_cache, monkeyp
     wanted = model.generate(x, max_new_tokens=6, do_sample=False)
     logits = model(input_ids=x).logits
     monkeypatch.setattr(hla, "__version__", "0.0.9")
-    copies = []
-    for name in ("one", "two"):
-        model.save_pretrained(tmp_path / name, with_code=True)
-        copy_class = carried_class(tmp_path / name, "AutoModelForCausalLM")
-        copies.append(copy_class.from_pretrained(tmp_path / name).eval())
+    folders, copies = [code_cache.with_suffix(f".{i}") for i in range(2)], []
+    for folder in folders:
+        model.save_pretrained(folder, with_code=True)
+        copy_class = carried_class(folder, "AutoModelForCausalLM")
+        copies.append(copy_class.from_pretrained(folder).eval())
     one, two = copies
     assert len({type(one), type(two), type(model)}) == 3
     for loaded in (two, one, model):
@@ -206,8 +209,8 @@ def test_copies_of_the_code_live_beside_each_other(tmp_path, code_cache, monkeyp
     # What came with code is saved with that code, by the code itself.
     one.save_pretrained(tmp_path / "three")
     for name in FILES:
-        assert (tmp_path / "three" / name).read_text() == (tmp_path / "one" / name).read_text()
-    assert saved_map(tmp_path / "three") == saved_map(tmp_path / "one")
+        assert (tmp_path / "three" / name).read_text() == (folders[0] / name).read_text()
+    assert saved_map(tmp_path / "three") == saved_map(folders[0])
 
 
 class Unknown(hla.CosformerAttention):
@@ -279,3 +282,32 @@ def test_a_causal_head_of_a_decoder_comes_back(tmp_path):
     loaded = AutoModelForCausalLM.from_pretrained(tmp_path).eval()
     assert isinstance(loaded, PreTrainedModel)
     assert loaded.generation_config.max_new_tokens == 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["transnormer", "hybrid"])
+def test_the_code_trains_and_compiles_as_the_package_does(kind, code_cache, monkeypatch):
+    config_class, model_class, own = CAUSAL_VARIANTS[kind]
+    torch.manual_seed(0)
+    model = model_class(config_class(**{**TINY, **own, "hidden_dropout_prob": 0.0}))
+    x = ids()
+    monkeypatch.setattr(hla, "__version__", "0.0.9")
+    model.save_pretrained(code_cache, with_code=True)
+    twin = carried_class(code_cache, "AutoModelForCausalLM").from_pretrained(code_cache)
+    assert type(twin).__module__.startswith("transformers_modules.")
+    for checkpointing in (False, True):
+        if checkpointing:
+            twin.activation_checkpointing_enable()
+        for each in (model, twin):
+            each.train().zero_grad()
+            each(input_ids=x, labels=x).loss.backward()
+        for one, other in zip(model.parameters(), twin.parameters(), strict=True):
+            assert torch.equal(one.grad, other.grad)
+    twin.activation_checkpointing_disable()
+    torch._dynamo.reset()
+    compiled = torch.compile(twin.eval(), fullgraph=True, backend="aot_eager", dynamic=True)
+    with torch.no_grad():
+        for length in (12, 9):
+            found = compiled(input_ids=x[:, :length], use_cache=False).logits
+            wanted = model.eval()(input_ids=x[:, :length], use_cache=False).logits
+            assert torch.allclose(found, wanted, atol=1e-5)
