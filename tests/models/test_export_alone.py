@@ -1,12 +1,15 @@
 """Exported models in processes that lack the package."""
 
+import json
+
 import pytest
 import torch
 
 import hf_linear_attn as hla
+from hf_linear_attn.models.entry_file import CODE, ENTRY
 from hf_linear_attn.models.lra import LraConfig, LraForSequenceClassification
 from tests.conftest import CAUSAL_VARIANTS, OWN, TINY, VARIANTS
-from tests.models.exported import export, run_without_package, tiny_tokenizer
+from tests.models.exported import export, run_python, run_without_package, tiny_tokenizer
 from tests.models.task_models import HEADS, auto_class, batch, build
 
 
@@ -68,3 +71,28 @@ def test_b32_every_variant_head_and_dtype(tmp_path):
     add("lra", lra, "AutoModelForSequenceClassification", inputs())
     said = run_without_package(*folders, home=tmp_path / "home")
     assert said.count("equal") == len(folders) == 5 * (3 + len(HEADS)) + len(CAUSAL_VARIANTS) + 1
+
+
+NOT_YET_IMPORTED = """
+import json, os, sys, torch
+from transformers import AutoModelForMaskedLM
+
+folder = sys.argv[1]
+[expected] = torch.load(folder + "/expected.pt").values()
+assert "hf_linear_attn" not in sys.modules
+model = AutoModelForMaskedLM.from_pretrained(folder, trust_remote_code=True).eval()
+assert type(model).__module__ == "hf_linear_attn.models.cosformer", type(model)
+assert torch.equal(model(**expected["inputs"]).logits, expected["logits"])
+model.save_pretrained("again")
+type(model)(type(model.config)(**json.loads(sys.argv[2]))).save_pretrained("new")
+print(json.dumps([sorted(os.listdir(name)) for name in ("again", "new")]))
+"""
+
+
+@pytest.mark.slow
+def test_an_installed_package_is_used_before_it_is_imported(tmp_path):
+    export(tmp_path / "m", masked_lm("cosformer"), "AutoModelForMaskedLM", inputs())
+    fields = json.dumps(TINY)
+    again, new = run_python(NOT_YET_IMPORTED, tmp_path / "m", fields, home=tmp_path)
+    assert [name for name in again if name.endswith(".py")] == [f"{CODE}.py", f"{ENTRY}.py"]
+    assert new == ["config.json", "model.safetensors"]
