@@ -14,6 +14,9 @@ from hf_linear_attn.models.with_code import ModelWithCode
 
 CARD = "README.md"
 
+# For `model.push_to_hub`, which is Transformers' own and uploads the model alone.
+ModelWithCode.write_card = staticmethod(config_card)
+
 
 def push_to_hub(
     model: Any,

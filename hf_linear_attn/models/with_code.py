@@ -1,13 +1,18 @@
 """Configs and models that can be saved together with the code that runs them."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
+from huggingface_hub import ModelCard
 from transformers import PreTrainedConfig, PreTrainedModel
 
+from hf_linear_attn.models.entry_file import ENTRY
 from hf_linear_attn.models.export import auto_map, check_code_can_travel, write_code
+
+# Stands in the card that Transformers uploads where a repository has none.
+_DRAFT = "This is the model card of a 🤗 transformers model that has been pushed on the Hub."
 
 
 class ConfigWithCode(PreTrainedConfig):
@@ -45,6 +50,9 @@ class ModelWithCode(PreTrainedModel):
 
     takes_code: ClassVar[bool] = False
     """set by `register_for_auto_class`"""
+    write_card: ClassVar[Callable[..., str] | None] = None
+    """text of a card from a model, the repository's name, with_code and has_tokenizer; set by the
+    floor that knows cards"""
 
     @classmethod
     def register_for_auto_class(cls, auto_class: Any = "AutoModel") -> None:
@@ -74,6 +82,17 @@ class ModelWithCode(PreTrainedModel):
         """
         with self._code_named(with_code):
             super().save_pretrained(save_directory, *args, **kwargs)
+
+    def _upload_modified_files(self, working_dir: Any, repo_id: str, *args: Any, **kwargs: Any):
+        """As in Transformers; its empty form of a card gives way to a card of ours."""
+        card, write = Path(working_dir) / "README.md", type(self).write_card
+        if write is not None and card.is_file() and _DRAFT in card.read_text(encoding="utf-8"):
+            code = (Path(working_dir) / f"{ENTRY}.py").is_file()
+            ours = ModelCard(write(self, repo_id, with_code=code, has_tokenizer=False))
+            wanted = ModelCard(card.read_text(encoding="utf-8")).data.tags or []
+            ours.data.tags = list(dict.fromkeys([*(ours.data.tags or []), *wanted]))
+            ours.save(card)
+        return super()._upload_modified_files(working_dir, repo_id, *args, **kwargs)
 
     @contextmanager
     def _code_named(self, wanted: bool | None) -> Iterator[None]:

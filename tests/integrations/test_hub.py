@@ -116,6 +116,7 @@ found = {
     "branch": push(revision="v1"),
     "unknown revision": said(lambda: load_saved_model("tester/a", "v2")),
     "no such": said(lambda: load_saved_model("tester/b")),
+    "plain": said(lambda: model.push_to_hub("tester/plain", revision="v1", tags=["mine"]) and None),
     "other branch": type(load_saved_model("tester/a", "v1").model).__name__,
 }
 token = os.environ.pop("HF_TOKEN")
@@ -129,7 +130,12 @@ print(json.dumps(found))
 def test_mistakes_with_the_hub_are_one_sentence_and_leave_nothing(tmp_path):
     with running_hub() as hub:
         found = run_python(MISTAKES, READER, home=tmp_path, environment=hub.environment())
-        assert set(hub.repositories) == {"tester/a", "somebody/a"}
+        assert set(hub.repositories) == {"tester/a", "tester/plain", "somebody/a"}
+        plain = hub.repositories["tester/plain"].files("v1")
+        assert plain.keys() == {".gitattributes", "README.md", "config.json", "model.safetensors"}
+        card = ModelCard(plain["README.md"].decode())
+        assert card.data.tags == ["cosformer", "linear-attention", "mine"]
+        assert 'AutoModelForMaskedLM.from_pretrained("tester/plain")' in card.text
         first = hub.repositories["tester/a"]
         assert first.private
         assert first.messages[1] == "The first"
@@ -146,6 +152,7 @@ def test_mistakes_with_the_hub_are_one_sentence_and_leave_nothing(tmp_path):
     assert found["other branch"] == "CosformerForMaskedLM"
     for name in ("first", "branch", "foreign"):
         assert "/commit/" in found[name]
+    assert found.pop("plain") is None
     assert not any("\n" in sentence for sentence in found.values())
 
 
