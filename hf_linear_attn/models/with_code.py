@@ -89,8 +89,8 @@ class ModelWithCode(PreTrainedModel):
         if write is not None and card.is_file() and _DRAFT in card.read_text(encoding="utf-8"):
             code = (Path(working_dir) / f"{ENTRY}.py").is_file()
             ours = ModelCard(write(self, repo_id, with_code=code, has_tokenizer=False))
-            wanted = ModelCard(card.read_text(encoding="utf-8")).data.tags or []
-            ours.data.tags = list(dict.fromkeys([*(ours.data.tags or []), *wanted]))
+            asked = ModelCard(card.read_text(encoding="utf-8")).data.get("tags") or []
+            ours.data["tags"] = list(dict.fromkeys([*(ours.data.get("tags") or []), *asked]))
             ours.save(card)
         return super()._upload_modified_files(working_dir, repo_id, *args, **kwargs)
 
