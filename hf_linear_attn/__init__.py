@@ -15,6 +15,7 @@ from hf_linear_attn.attention import (
 )
 from hf_linear_attn.backend import use_backend
 from hf_linear_attn.integrations.attention_interface import register_stock_attention
+from hf_linear_attn.integrations.hub import push_to_hub
 from hf_linear_attn.integrations.stock_cache import LinearStateCache
 from hf_linear_attn.models import (
     CosformerConfig,
@@ -60,11 +61,10 @@ from hf_linear_attn.models import (
     register_auto_classes,
 )
 from hf_linear_attn.models.convert import convert
+from hf_linear_attn.version import __version__ as __version__
 
 register_auto_classes()
 register_stock_attention()
-
-__version__ = "0.1.0"
 
 __all__ = [  # noqa: RUF022 - grouped by kind, as a table of contents
     # configs
@@ -123,4 +123,6 @@ __all__ = [  # noqa: RUF022 - grouped by kind, as a table of contents
     "LinearStateCache",
     # backends
     "use_backend",
+    # sharing
+    "push_to_hub",
 ]

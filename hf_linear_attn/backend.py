@@ -13,6 +13,8 @@ from contextvars import ContextVar
 import torch
 from torch import Tensor
 
+from hf_linear_attn.namespace import NAMESPACE
+
 BACKENDS = ("torch", "triton")
 ENVIRONMENT_VARIABLE = "HF_LINEAR_ATTN_BACKEND"
 
@@ -78,7 +80,7 @@ def resolve_backend(requested: str | None, device_type: str) -> str:
     return name
 
 
-@torch.library.custom_op("hf_linear_attn::backend_runs", mutates_args=())
+@torch.library.custom_op(f"{NAMESPACE}::backend_runs", mutates_args=())
 def _backend_runs(x: Tensor) -> Tensor:
     """A true bool scalar, or the error of `resolve_backend`, when a graph runs."""
     resolve_backend(None, x.device.type)

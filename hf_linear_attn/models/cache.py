@@ -18,11 +18,14 @@ from hf_linear_attn.hf_internals import (
     CacheLayerMixin,
     DynamicLayer,
 )
+from hf_linear_attn.namespace import NAMESPACE
+
+_OWNER = NAMESPACE.removeprefix("hf_")
 
 LAYER_TYPES = {
-    "recurrent state": "linear_attn_state",
-    "block window": "linear_attn_window",
-    "full keys": "linear_attn_keys",
+    "recurrent state": f"{_OWNER}_state",
+    "block window": f"{_OWNER}_window",
+    "full keys": f"{_OWNER}_keys",
 }
 """Name of the cache layer for each `cache_kind` of a mechanism."""
 

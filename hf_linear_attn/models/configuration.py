@@ -5,12 +5,11 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Any, ClassVar, Literal, Self
 
-from transformers import PreTrainedConfig
-
 from hf_linear_attn.attention.registry import attention_fields, get_attention
 from hf_linear_attn.attention.suggestions import did_you_mean
 from hf_linear_attn.models.cache import LAYER_TYPES
 from hf_linear_attn.models.config_checks import check_config
+from hf_linear_attn.models.with_code import ConfigWithCode
 
 # What Transformers itself passes to a config beside its fields (loading, saving, labels).
 _TRANSFORMERS_KEYWORDS = {
@@ -28,7 +27,7 @@ _TRANSFORMERS_KEYWORDS = {
 }
 
 
-class LinearAttnConfig(PreTrainedConfig):
+class LinearAttnConfig(ConfigWithCode):
     """Config of the trunk shared by all models; the variants add the fields of their mechanism.
 
     Defaults give an encoder of RoBERTa-base's shape or a decoder of GPT-2's smallest. A field left

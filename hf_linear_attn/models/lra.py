@@ -8,18 +8,37 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from transformers import AutoConfig, AutoModel, PreTrainedConfig, PreTrainedModel
+from transformers import AutoConfig, AutoModel, PreTrainedConfig
 from transformers.modeling_outputs import SequenceClassifierOutput
 
 from hf_linear_attn.hf_internals import can_return_tuple
 from hf_linear_attn.models.configuration import LinearAttnConfig
+from hf_linear_attn.models.cosformer import CosformerConfig, CosformerModel
+from hf_linear_attn.models.linear_transformer import (
+    LinearTransformerConfig,
+    LinearTransformerModel,
+)
+from hf_linear_attn.models.nystrom import NystromConfig, NystromModel
 from hf_linear_attn.models.pooling import pool
+from hf_linear_attn.models.softmax import SoftmaxConfig, SoftmaxModel
 from hf_linear_attn.models.task_labels import check_classes
+from hf_linear_attn.models.transnormer import TransNormerConfig, TransNormerModel
+from hf_linear_attn.models.trunk import LinearAttnModel
+from hf_linear_attn.models.with_code import ConfigWithCode, ModelWithCode
 
 _TOWERS = {None: 1, "concat": 2, "nli": 2}
 
+# Not by the Auto classes, which do not know code that came with a model.
+_TRUNKS: dict[type[LinearAttnConfig], type[LinearAttnModel]] = {
+    CosformerConfig: CosformerModel,
+    LinearTransformerConfig: LinearTransformerModel,
+    NystromConfig: NystromModel,
+    SoftmaxConfig: SoftmaxModel,
+    TransNormerConfig: TransNormerModel,
+}
 
-class LraConfig(PreTrainedConfig):
+
+class LraConfig(ConfigWithCode):
     """Config of a Long Range Arena classifier: a trunk's config and the fields of the head.
 
     Args:
@@ -56,7 +75,7 @@ class LraConfig(PreTrainedConfig):
     def __post_init__(self, **kwargs: Any) -> None:
         if isinstance(self.trunk, dict):
             fields = dict(self.trunk)
-            self.trunk = AutoConfig.for_model(fields.pop("model_type"), **fields)
+            self.trunk = _trunk_config(fields.pop("model_type"), fields)
         super().__post_init__(**kwargs)
         self._check()
 
@@ -121,7 +140,7 @@ class LraHead(nn.Module):
         return self.out_proj(x)
 
 
-class LraForSequenceClassification(PreTrainedModel):
+class LraForSequenceClassification(ModelWithCode):
     """An encoder and the head of Long Range Arena's protocols.
 
     The loss is divided by the number of labels in the whole optimiser step, which the Trainer
@@ -142,8 +161,8 @@ class LraForSequenceClassification(PreTrainedModel):
 
     def __init__(self, config: LraConfig) -> None:
         super().__init__(config)
-        config.trunk = config.encoder.settle(is_decoder=False)
-        self.model = AutoModel.from_config(config.trunk)
+        trunk = config.trunk = config.encoder.settle(is_decoder=False)
+        self.model = _build_trunk(trunk)
         width = config.encoder.hidden_size
         self.cls = nn.Parameter(torch.zeros(width)) if config.pooling == "cls" else None
         self.head = LraHead(config)
@@ -231,6 +250,16 @@ class LraForSequenceClassification(PreTrainedModel):
         x = self.model(inputs_embeds=x, attention_mask=mask).last_hidden_state
         real = None if mask is None else mask.bool()
         return pool(x, real, "mean" if self.config.pooling == "mean" else "first")
+
+
+def _trunk_config(model_type: str, fields: dict[str, Any]) -> PreTrainedConfig:
+    own = next((config for config in _TRUNKS if config.model_type == model_type), None)
+    return AutoConfig.for_model(model_type, **fields) if own is None else own(**fields)
+
+
+def _build_trunk(config: LinearAttnConfig) -> Any:
+    own = _TRUNKS.get(type(config))
+    return AutoModel.from_config(config) if own is None else own(config)
 
 
 def _draw_linear(layer: nn.Linear, xavier: bool) -> None:

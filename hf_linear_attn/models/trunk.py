@@ -4,7 +4,7 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from transformers import Cache, DynamicCache, PreTrainedModel
+from transformers import Cache, DynamicCache
 from transformers import initialization as init
 from transformers.modeling_outputs import BaseModelOutputWithPast
 from transformers.utils import logging
@@ -19,11 +19,12 @@ from hf_linear_attn.models.configuration import LinearAttnConfig
 from hf_linear_attn.models.embeddings import Embeddings
 from hf_linear_attn.models.layers import LinearAttnBlock, SelfAttention, build_norm
 from hf_linear_attn.models.token_layout import packed_segments, padding_mask, token_keywords
+from hf_linear_attn.models.with_code import ModelWithCode
 
 logger = logging.get_logger(__name__)
 
 
-class LinearAttnPreTrainedModel(PreTrainedModel):
+class LinearAttnPreTrainedModel(ModelWithCode):
     """What all our models share with Transformers."""
 
     config_class = LinearAttnConfig

@@ -11,13 +11,14 @@ import torch
 from torch import Tensor
 
 from hf_linear_attn.backend import resolve_backend
+from hf_linear_attn.namespace import NAMESPACE
 from hf_linear_attn.ops.operands import accumulation_dtype
 from hf_linear_attn.ops.passes import Inputs, Kept, Settings, backward_pass, forward_pass
 
 # An operator returns a fixed number of tensors: what a call does not have is an empty one.
 
 
-@torch.library.custom_op("hf_linear_attn::linear_attention", mutates_args=())
+@torch.library.custom_op(f"{NAMESPACE}::linear_attention", mutates_args=())
 def linear_attention_op(
     q: Tensor,
     k: Tensor,
@@ -89,7 +90,7 @@ def _states_shape(x: Inputs, settings: Settings) -> tuple[int, int, int, int]:
     return chunks, B * G, D if x.k_angles is None else 2 * D, Dv + settings.normalize
 
 
-@torch.library.custom_op("hf_linear_attn::linear_attention_backward", mutates_args=())
+@torch.library.custom_op(f"{NAMESPACE}::linear_attention_backward", mutates_args=())
 def linear_attention_backward_op(
     grad_out: Tensor,
     grad_final: Tensor | None,

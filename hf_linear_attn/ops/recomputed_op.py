@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from hf_linear_attn.namespace import NAMESPACE
+
 
 def takes_operators() -> bool:
     """A graph is being made, and not one of derivatives that an operator would not give."""
@@ -21,7 +23,8 @@ def takes_operators() -> bool:
     return torch.compiler.is_compiling() and not transformed
 
 
-_LIBRARY = torch.library.Library("hf_linear_attn", "FRAGMENT")
+_LIBRARY = torch.library.Library(NAMESPACE, "FRAGMENT")
+_OPERATORS = getattr(torch.ops, NAMESPACE)
 
 
 def recomputed_op(
@@ -31,7 +34,7 @@ def recomputed_op(
     function: Callable[..., tuple[Tensor, ...]],
     fake: Callable[..., tuple[Tensor, ...]],
 ) -> Callable[..., tuple[Tensor, ...]]:
-    """An operator `hf_linear_attn::name` and its backward pass.
+    """An operator `name` of our namespace and its backward pass.
 
     Args:
         name: of the operator.
@@ -54,10 +57,10 @@ def recomputed_op(
     # No autograd kernel of its own: inside the backward operator autograd has to work.
     _LIBRARY.impl(name, function, "CompositeExplicitAutograd")
     _LIBRARY.impl(f"{name}_backward", backward, "CompositeExplicitAutograd")
-    full = f"hf_linear_attn::{name}"
+    full = f"{NAMESPACE}::{name}"
     torch.library.register_fake(full, fake, lib=_LIBRARY)
     torch.library.register_fake(f"{full}_backward", fake_backward, lib=_LIBRARY)
-    packet = getattr(torch.ops.hf_linear_attn, f"{name}_backward")
+    packet = getattr(_OPERATORS, f"{name}_backward")
 
     def keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
         ctx.settings = inputs[tensors:]
@@ -77,7 +80,7 @@ def recomputed_op(
         return *grads, *[None] * len(ctx.settings)
 
     torch.library.register_autograd(full, differentiate, setup_context=keep, lib=_LIBRARY)
-    return getattr(torch.ops.hf_linear_attn, name)
+    return getattr(_OPERATORS, name)
 
 
 def _leaves(tensors: Any) -> list[Tensor]:

@@ -14,6 +14,7 @@ from rich.console import Console
 from transformers import PreTrainedModel, TrainerCallback, TrainingArguments, set_seed
 from transformers.trainer_utils import TrainOutput
 
+from hf_linear_attn.integrations.hub_errors import hub_errors
 from hf_linear_attn.training.arguments import ModelArguments
 from hf_linear_attn.training.checkpoints import check_same_engine
 from hf_linear_attn.training.engines import built_whole, engine_of
@@ -130,7 +131,8 @@ def carry_out(run: Run, console: Console | None = None, *, last: bool = True) ->
     run_files = RunFiles(folder, resolved, fingerprint)
     with built_whole(run.training):
         model = run.build_model()
-    trainer = run.build_trainer(model, [run_files, StopOnSigterm()], folder)
+    with hub_errors(run.training.hub_model_id or ""):  # a run that is shared asks for its place now
+        trainer = run.build_trainer(model, [run_files, StopOnSigterm()], folder)
     trainer.use_peak(_peak_tflops(run))
     check_has_batches(trainer)
     if folder.checkpoint is not None:
@@ -175,5 +177,6 @@ def _publish(run: Run, trainer: RecipeTrainer) -> None:
     if not trainer.is_world_process_zero():
         return
     if run.training.push_to_hub:
-        trainer.push_to_hub()
+        with hub_errors(run.training.hub_model_id or ""):
+            trainer.push_to_hub()
     save_final_state(run.output_dir, trainer.state)

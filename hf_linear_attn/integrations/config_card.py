@@ -1,0 +1,101 @@
+"""The card of a model of which nothing but its config is known."""
+
+import json
+from typing import Any
+
+from huggingface_hub import ModelCardData
+
+from hf_linear_attn.integrations.citations import CITATIONS, citations_of
+from hf_linear_attn.models.export import auto_map
+
+_PIPELINES = {
+    "AutoModel": "feature-extraction",
+    "AutoModelForMaskedLM": "fill-mask",
+    "AutoModelForCausalLM": "text-generation",
+    "AutoModelForSequenceClassification": "text-classification",
+    "AutoModelForTokenClassification": "token-classification",
+    "AutoModelForQuestionAnswering": "question-answering",
+    "AutoModelForMultipleChoice": "multiple-choice",
+}
+"""What the Hub calls the task of each head."""
+
+_FACTS = (
+    "layer_attention",
+    "is_decoder",
+    "num_hidden_layers",
+    "hidden_size",
+    "num_attention_heads",
+    "intermediate_size",
+    "position_embedding_type",
+    "max_position_embeddings",
+    "vocab_size",
+)
+
+
+def config_card(model: Any, where: str, *, with_code: bool, has_tokenizer: bool) -> str:
+    """A card that says what the model is and how it is loaded; its author knows the rest.
+
+    Args:
+        model: one of this package.
+        where: what `from_pretrained` is given: a folder or a name on the Hub.
+        with_code: whether the code lies beside the model.
+        has_tokenizer: whether a tokenizer does.
+    """
+    config, architecture = model.config, type(model).__name__
+    auto_class = auto_class_of(model)
+    data = ModelCardData(
+        library_name="transformers",
+        pipeline_tag=_PIPELINES[auto_class] if has_tokenizer else None,
+        tags=[config.model_type, "linear-attention"],
+    )
+    trunk = getattr(config, "trunk", None) or config
+    facts = "\n".join(f"| {name} | {getattr(trunk, name)} |" for name in _FACTS)
+    papers = "\n\n".join(
+        f"```bibtex\n{entry}\n```"
+        for entry in citations_of([n for n in config.attention_names if n in CITATIONS])
+    )
+    sections = [
+        f"---\n{data.to_yaml()}\n---",
+        f"# {where.rstrip('/').split('/')[-1]}",
+        f"A `{architecture}` of `hf_linear_attn`, {model.num_parameters():,} parameters. The "
+        "author has yet to say what it was trained on, what it reaches and under which licence it "
+        "may be used.",
+        "## Use",
+        loading_code(where, auto_class, has_tokenizer=has_tokenizer),
+        *([code_note(where, auto_class, has_tokenizer=has_tokenizer)] if with_code else []),
+        f"## Model\n\n| | |\n|---|---|\n{facts}",
+        *([f"## Citation\n\n{papers}"] if papers else []),
+    ]
+    return "\n\n".join(sections) + "\n"
+
+
+def auto_class_of(model: Any) -> str:
+    """Name of the Auto class that loads a model with its head."""
+    heads = {entry.split(".")[1]: auto for auto, entry in auto_map(model.config).items()}
+    return heads[type(model).__name__]
+
+
+def loading_code(where: str, auto_class: str, *, has_tokenizer: bool) -> str:
+    """Python that loads a model where the package is installed."""
+    path = json.dumps(where, ensure_ascii=False)
+    lines = [
+        "import hf_linear_attn  # registers the models with the Auto classes",
+        f"from transformers import {auto_class}{', AutoTokenizer' if has_tokenizer else ''}",
+        "",
+        *([f"tokenizer = AutoTokenizer.from_pretrained({path})"] if has_tokenizer else []),
+        f"model = {auto_class}.from_pretrained({path})",
+    ]
+    return "```python\n{}\n```".format("\n".join(lines))
+
+
+def code_note(where: str, auto_class: str, *, has_tokenizer: bool) -> str:
+    """How a model that carries its code is loaded without the package."""
+    given = f"{json.dumps(where, ensure_ascii=False)}, trust_remote_code=True"
+    lines = [
+        f"from transformers import {auto_class}{', AutoTokenizer' if has_tokenizer else ''}",
+        "",
+        *([f"tokenizer = AutoTokenizer.from_pretrained({given})"] if has_tokenizer else []),
+        f"model = {auto_class}.from_pretrained({given})",
+    ]
+    code = "\n".join(lines)
+    return f"The model brings its own code. Without `hf_linear_attn`:\n\n```python\n{code}\n```"

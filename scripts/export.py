@@ -1,0 +1,166 @@
+r"""Write a model with its code into one folder, which loads where this package is not installed.
+
+    python scripts/export.py runs/mlm-tiny-cpu --output exported/tiny
+    python scripts/export.py runs/mlm-tiny-cpu --push_to_hub --hub_model_id me/tiny --private
+
+MODEL is a folder with a model of this package, such as a recipe's output, or its name on the Hub.
+The folder gets weights, config, tokenizer, card and code; who loads it says trust_remote_code=True,
+or `import hf_linear_attn` first. The Hub takes the token of `hf auth login` or HF_TOKEN.
+"""
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, NoReturn
+
+from rich.console import Console
+from rich.table import Table
+
+from hf_linear_attn.integrations.config_card import auto_class_of
+from hf_linear_attn.integrations.hub import check_access, upload, write_folder
+from hf_linear_attn.integrations.saved_model import SavedModel, load_saved_model, moved_card
+from hf_linear_attn.training.program import run_program
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse, whose complaints are a ValueError."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise what argparse has to say."""
+        raise ValueError(message)
+
+
+def main(argv: list[str]) -> None:
+    """Load the model, write the folder, upload it."""
+    args = read_arguments(argv)
+    console = Console()
+    target = None if args.output is None else Path(args.output)
+    if target is not None:
+        check_is_free(target)
+    name = check_access(args.hub_model_id, None) if args.push_to_hub else None
+    with console.status(f"Loading {args.model}"):
+        saved = load_saved_model(args.model, args.revision)
+    where = name or str(target)
+    card = moved_card(saved, args.model, where, with_code=True)
+    if target is None:
+        with tempfile.TemporaryDirectory() as scratch:
+            _fill(Path(scratch), saved, where, card)
+            _show(console, Path(scratch), saved)
+            _publish(console, Path(scratch), args, name, card)
+    else:
+        _write_whole(target, saved, where, card)
+        _show(console, target, saved)
+        console.print(f"Written to {target}", soft_wrap=True, markup=False)
+        _publish(console, target, args, name, card)
+    _show_next(console, where, saved)
+
+
+def read_arguments(argv: list[str]) -> argparse.Namespace:
+    """The command line.
+
+    Raises:
+        ValueError: what was given does not go together.
+    """
+    parser = Parser(
+        prog="python scripts/export.py",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("model", metavar="MODEL", help="a folder, or a name on the Hub")
+    parser.add_argument("--revision", help="branch, tag or commit of a MODEL on the Hub")
+    parser.add_argument("--output", metavar="DIR", help="folder to write; new, or empty")
+    hub = parser.add_argument_group("the Hub")
+    hub.add_argument("--push_to_hub", action="store_true", help="upload the folder, in one commit")
+    hub.add_argument("--hub_model_id", metavar="ME/NAME", help="where to; made if it is missing")
+    hub.add_argument(
+        "--private",
+        action=argparse.BooleanOptionalAction,
+        help="who sees a new repository (default: as your account has it)",
+    )
+    hub.add_argument("--hub_revision", metavar="BRANCH", help="branch (default: the main one)")
+    hub.add_argument("--commit_message", help="default: one that names the model")
+    args = parser.parse_args(argv)
+    if not (args.output or args.push_to_hub):
+        raise ValueError("give --output DIR, --push_to_hub with --hub_model_id ME/NAME, or both")
+    if args.push_to_hub and not args.hub_model_id:
+        raise ValueError("--push_to_hub needs --hub_model_id ME/NAME")
+    for option in ("hub_model_id", "private", "hub_revision", "commit_message"):
+        if not args.push_to_hub and getattr(args, option) is not None:
+            raise ValueError(f"--{option} is for the Hub: add --push_to_hub, or leave it out")
+    return args
+
+
+def check_is_free(target: Path) -> None:
+    """Raise ValueError if something lies there already, which would be mixed with the model."""
+    if target.is_dir() and not any(target.iterdir()):
+        return
+    if target.exists() or target.is_symlink():
+        raise ValueError(
+            f"--output {target} exists and is not an empty folder; choose another one, or remove it"
+        )
+
+
+def _write_whole(target: Path, saved: SavedModel, where: str, card: str | None) -> None:
+    """The folder is there as a whole or not at all."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    scratch = target.with_name(f".{target.name}.{os.getpid()}")
+    scratch.mkdir()
+    try:
+        _fill(scratch, saved, where, card)
+        os.replace(scratch, target)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _fill(folder: Path, saved: SavedModel, where: str, card: str | None) -> None:
+    write_folder(folder, saved.model, saved.tokenizer, where=where, with_code=True, card=card)
+
+
+def _publish(
+    console: Console, folder: Path, args: argparse.Namespace, name: str | None, card: str | None
+) -> None:
+    if name is None:
+        return
+    address = upload(
+        folder, name, private=args.private, revision=args.hub_revision, token=None,
+        commit_message=args.commit_message or f"Model exported from {Path(args.model).name}",
+        keep_card=card is None,
+    )  # fmt: skip
+    console.print(f"Uploaded: {address}", soft_wrap=True, markup=False)
+
+
+def _show(console: Console, folder: Path, saved: SavedModel) -> None:
+    files = [file for file in folder.rglob("*") if file.is_file()]
+    megabytes = sum(file.stat().st_size for file in files) / 1e6
+    config: Any = saved.model.config
+    table = Table(show_header=False)
+    for fact, value in (
+        ("model", type(saved.model).__name__),
+        ("parameters", f"{saved.model.num_parameters():,}"),
+        ("dtype", str(saved.model.dtype).removeprefix("torch.")),
+        ("attention", ", ".join(dict.fromkeys(config.attention_names))),
+        ("tokenizer", "none" if saved.tokenizer is None else type(saved.tokenizer).__name__),
+        ("loads as", auto_class_of(saved.model)),
+        ("files", f"{len(files)}, of them code {len(list(folder.glob('*.py')))}"),
+        ("size", f"{megabytes:.1f} MB"),
+    ):
+        table.add_row(fact, value)
+    console.print(table)
+
+
+def _show_next(console: Console, where: str, saved: SavedModel) -> None:
+    auto = auto_class_of(saved.model)
+    console.print("\n# load it in any environment with Transformers", markup=False)
+    code = (
+        f"from transformers import {auto}; "
+        f"print({auto}.from_pretrained({where!r}, trust_remote_code=True))"
+    )
+    console.print(f'python -c "{code}"', soft_wrap=True, markup=False)
+
+
+if __name__ == "__main__":
+    run_program(main, sys.argv[1:])

@@ -1,0 +1,244 @@
+"""Uploads to a stand-in of the Hub, and models that come from it. Clients are fresh processes."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from huggingface_hub import ModelCard
+
+import hf_linear_attn as hla
+from hf_linear_attn.integrations.config_card import config_card
+from hf_linear_attn.integrations.hub_errors import hub_errors
+from tests.conftest import TINY
+from tests.hub_standin import READER, TOKEN, running_hub
+from tests.models.exported import ROOT, run_python, run_without_package
+
+PUSH = """
+import sys, torch
+import hf_linear_attn as hla
+from hf_linear_attn.models.lra import LraConfig, LraForSequenceClassification
+from tests.conftest import CAUSAL_VARIANTS, OWN, TINY, VARIANTS
+from tests.models.exported import expectation, tiny_tokenizer
+from tests.models.task_models import HEADS, auto_class, batch, build
+from tests.models.test_export_alone import decoder, inputs, masked_lm
+
+torch.set_num_threads(1)
+tokenizer, table = tiny_tokenizer(), {}
+
+
+def push(name, model, auto, given, tokenizer=tokenizer):
+    table[f"tester/{name}"] = expectation(model.eval(), auto, given, tokenizer)
+    hla.push_to_hub(model, tokenizer, f"tester/{name}", private=name == "cosformer-masked")
+
+
+for name in VARIANTS:
+    push(f"{name}-masked", masked_lm(name), "AutoModelForMaskedLM", inputs())
+for name in CAUSAL_VARIANTS:
+    push(f"{name}-causal", decoder(name), "AutoModelForCausalLM", inputs())
+for head in HEADS:
+    given = {k: v for k, v in batch(head).items() if k in ("input_ids", "attention_mask")}
+    push(head, build("cosformer", head), auto_class(head).__name__, given)
+push("base", hla.TransNormerModel(hla.TransNormerConfig(**TINY)), "AutoModel", inputs())
+config = LraConfig(trunk=hla.CosformerConfig(**TINY), num_labels=3)
+lra = LraForSequenceClassification(config)
+push("lra", lra, "AutoModelForSequenceClassification", inputs(), tokenizer=None)
+torch.save(table, "expected.pt")
+print("[]")
+"""
+
+LOAD = """
+import json, torch, transformers
+import hf_linear_attn
+from tests.models.without_package import scores
+
+for path, expected in torch.load("expected.pt").items():
+    model = getattr(transformers, expected["auto"]).from_pretrained(path, dtype="auto").eval()
+    assert type(model).__module__.startswith("hf_linear_attn."), path
+    assert torch.equal(scores(model(**expected["inputs"])), expected["logits"]), path
+    if expected["text"]:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(path)
+        assert tokenizer(expected["text"])["input_ids"] == expected["ids"]
+print("[]")
+"""
+
+
+@pytest.mark.slow
+def test_b32_every_kind_of_model_goes_to_the_hub_and_comes_back(tmp_path):
+    """Pushed by one process, loaded by one with the package and by one without it: bit-equal."""
+    with running_hub() as hub:
+        environment = hub.environment()
+        run_python(PUSH, home=tmp_path, environment=environment)
+        for name, repository in hub.repositories.items():
+            assert repository.messages[0] == "initial commit"
+            assert len(repository.messages) == 2, name
+            assert repository.private == (name == "tester/cosformer-masked")
+            files = repository.files()
+            assert {"config.json", "model.safetensors", "README.md"} <= files.keys()
+            assert {"modeling_hf_linear_attn.py", "hf_linear_attn_code.py"} <= files.keys()
+            assert ("tokenizer.json" in files) == (name != "tester/lra")
+            card = ModelCard(files["README.md"].decode())
+            assert card.data.library_name == "transformers"
+            assert f'from_pretrained("{name}", trust_remote_code=True)' in card.text
+        run_python(LOAD, home=tmp_path, environment=environment)
+        said = run_without_package(tmp_path, home=tmp_path / "other", environment=environment)
+        assert said.count("equal") == len(hub.repositories) == 5 + 5 + 4 + 2
+
+
+MISTAKES = """
+import json, os, sys
+import hf_linear_attn as hla
+from hf_linear_attn.integrations.saved_model import load_saved_model
+from tests.conftest import TINY
+
+model = hla.CosformerForMaskedLM(hla.CosformerConfig(**TINY))
+
+
+def said(call):
+    try:
+        return call()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+
+
+def push(name="tester/a", **options):
+    return said(lambda: hla.push_to_hub(model, None, name, **options))
+
+
+found = {
+    "wrong token": push(token="hf_wrong"),
+    "reading token": push(token=sys.argv[1]),
+    "name": push("tester/a b"),
+    "foreign": push(token="hf_test", name="somebody/a"),
+    "first": push(private=True, commit_message="The first"),
+    "too open": push(private=False),
+    "branch": push(revision="v1"),
+    "unknown revision": said(lambda: load_saved_model("tester/a", "v2")),
+    "no such": said(lambda: load_saved_model("tester/b")),
+    "plain": said(lambda: model.push_to_hub("tester/plain", revision="v1", tags=["mine"]) and None),
+    "other branch": type(load_saved_model("tester/a", "v1").model).__name__,
+}
+token = os.environ.pop("HF_TOKEN")
+found["no token"] = push()
+found["private"] = said(lambda: load_saved_model("tester/a"))
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.slow
+def test_mistakes_with_the_hub_are_one_sentence_and_leave_nothing(tmp_path):
+    with running_hub() as hub:
+        found = run_python(MISTAKES, READER, home=tmp_path, environment=hub.environment())
+        assert set(hub.repositories) == {"tester/a", "tester/plain", "somebody/a"}
+        plain = hub.repositories["tester/plain"].files("v1")
+        assert plain.keys() == {".gitattributes", "README.md", "config.json", "model.safetensors"}
+        card = ModelCard(plain["README.md"].decode())
+        assert card.data.tags == ["cosformer", "linear-attention", "mine"]
+        assert 'AutoModelForMaskedLM.from_pretrained("tester/plain")' in card.text
+        first = hub.repositories["tester/a"]
+        assert first.private
+        assert first.messages[1] == "The first"
+        assert set(first.branches) == {"main", "v1"}
+        assert len(first.messages) == 3
+    assert found["wrong token"].startswith("ValueError: the Hub refused the token")
+    assert found["reading token"].startswith("ValueError: the token has no right")
+    assert "cannot be the name of a repository" in found["name"]
+    assert "exists and is private, and public was asked for" in found["too open"]
+    assert found["unknown revision"].startswith("ValueError: tester/a has no revision 'v2'")
+    assert found["no such"].startswith("ValueError: the Hub has no repository tester/b")
+    assert found["no token"].startswith("ValueError: the Hub asks for a token")
+    assert found["private"].startswith("ValueError: the Hub has no repository tester/a for you")
+    assert found["other branch"] == "CosformerForMaskedLM"
+    for name in ("first", "branch", "foreign"):
+        assert "/commit/" in found[name]
+    assert found.pop("plain") is None
+    assert not any("\n" in sentence for sentence in found.values())
+
+
+FAILING = """
+import json
+import hf_linear_attn as hla
+from tests.conftest import TINY
+
+try:
+    model = hla.CosformerForMaskedLM(hla.CosformerConfig(**TINY))
+    print(json.dumps(hla.push_to_hub(model, None, "tester/a")))
+except ValueError as error:
+    print(json.dumps(str(error)))
+"""
+
+
+@pytest.mark.slow
+def test_an_upload_that_fails_leaves_no_repository(tmp_path):
+    with running_hub() as hub:
+        hub.fail_commits = True
+        said = run_python(FAILING, home=tmp_path, environment=hub.environment())
+        assert said == "the Hub answered 500 for tester/a: the disk is full"
+        assert hub.repositories == {}
+        hub.fail_commits = False
+        assert "/commit/" in run_python(FAILING, home=tmp_path, environment=hub.environment())
+        before = dict(hub.repositories["tester/a"].commits)
+        hub.fail_commits = True
+        assert "disk is full" in run_python(FAILING, home=tmp_path, environment=hub.environment())
+        assert hub.repositories["tester/a"].commits == before
+        gone = hub.environment()
+    said = run_python(FAILING, home=tmp_path, environment=gone)
+    assert said.startswith("the Hub cannot be reached for tester/a")
+
+
+def model_of(**fields):
+    return hla.CosformerForMaskedLM(hla.CosformerConfig(**{**TINY, **fields}))
+
+
+def test_offline_nothing_is_tried():
+    with pytest.raises(ValueError, match="HF_HUB_OFFLINE is set: unset it to upload to me/a"):
+        hla.push_to_hub(model_of(), None, "me/a")
+    with pytest.raises(ValueError, match="cannot be the name of a repository"):
+        hla.push_to_hub(model_of(), None, "a b")
+
+
+def test_other_errors_stay_what_they_are():
+    with pytest.raises(ValueError, match=r"^mine$"), hub_errors("me/a"):
+        raise ValueError("mine")
+    with pytest.raises(KeyError), hub_errors("me/a"):
+        raise KeyError("x")
+
+
+def test_the_card_of_a_config_says_what_the_model_is():
+    model = model_of(layer_attention=["cosformer", "softmax"])
+    card = ModelCard(config_card(model, "me/a", with_code=True, has_tokenizer=True))
+    assert card.data.pipeline_tag == "fill-mask"
+    assert card.data.tags == ["cosformer", "linear-attention"]
+    assert 'AutoTokenizer.from_pretrained("me/a", trust_remote_code=True)' in card.text
+    assert "22,596 parameters" in card.text
+    assert "qin2022cosformer" in card.text
+    assert "vaswani" in card.text
+    bare = config_card(model, "me/a", with_code=False, has_tokenizer=False)
+    assert "trust_remote_code" not in bare
+    assert "AutoTokenizer" not in bare
+    assert "pipeline_tag" not in bare
+    assert json.loads(json.dumps(ModelCard(bare).data.to_dict()))
+
+
+@pytest.mark.slow
+def test_a_recipe_shares_model_tokenizer_and_card_or_says_in_a_line_why_not(tmp_path):
+    words = ["--config", "recipes/configs/mlm/tiny-cpu.yaml", "--max_steps", "2", "--push_to_hub"]
+    words = [sys.executable, "recipes/mlm.py", *words, "--hub_model_id", "tester/run"]
+    with running_hub() as hub:
+        for token, code in (("hf_wrong", 2), (TOKEN, 0)):
+            environment = os.environ | hub.environment(token) | {"HF_HOME": str(tmp_path / "home")}
+            run = subprocess.run(
+                [*words, "--output_dir", str(tmp_path / "run")], cwd=ROOT, env=environment,
+                capture_output=True, text=True,
+            )  # fmt: skip
+            assert run.returncode == code, run.stderr
+            if code:
+                said = run.stderr.strip().split("\n")[-1]
+                assert said.startswith("error: the Hub refused the token, or got none, for tester")
+                assert "Traceback" not in run.stderr
+                assert hub.repositories == {}
+                assert not (tmp_path / "run").exists()
+        files = hub.repositories["tester/run"].files()
+    assert {"model.safetensors", "config.json", "tokenizer.json"} <= files.keys()
+    assert 'from_pretrained("tester/run")' in files["README.md"].decode()
