@@ -8,7 +8,6 @@ is finished, goes on with what is not, and tries again what failed. Further argu
 recipe's and hold for every run: `--max_steps 100`.
 """
 
-import argparse
 import json
 import math
 import os
@@ -17,7 +16,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import yaml
 from rich.console import Console
@@ -38,7 +37,7 @@ from hf_linear_attn.training.causal_lm_arguments import CausalLMArguments
 from hf_linear_attn.training.glue.arguments import GlueArguments
 from hf_linear_attn.training.lra.arguments import LraRunArguments
 from hf_linear_attn.training.masked_lm_arguments import MaskedLMArguments
-from hf_linear_attn.training.program import run_program
+from hf_linear_attn.training.program import ProgramParser, run_program
 from hf_linear_attn.training.recipe_parser import RecipeParser
 from hf_linear_attn.training.run_checks import parse_arguments
 from hf_linear_attn.training.yaml_files import parse_yaml
@@ -74,14 +73,6 @@ class Plan:
     launch: list[str]
 
 
-class Parser(argparse.ArgumentParser):
-    """argparse, whose complaints are a ValueError."""
-
-    def error(self, message: str) -> NoReturn:
-        """Raise what argparse has to say."""
-        raise ValueError(message)
-
-
 def main(argv: list[str]) -> None:
     """Run what is not finished; print the table, write it with the plot."""
     plan = read_plan(argv)
@@ -107,11 +98,7 @@ def main(argv: list[str]) -> None:
 def read_plan(argv: list[str]) -> Plan:
     """The command line; what this program does not know is the recipe's."""
     # A recipe's --seed would be taken for an abbreviation of --seeds.
-    parser = Parser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = ProgramParser(__doc__)
     parser.add_argument("--recipe", default="mlm", help="a program in recipes/ (default: mlm)")
     parser.add_argument("--config", required=True, help="the grid, a file of configs/ablations")
     parser.add_argument("--seeds", default="1", help="such as 1,2,3 (default: 1)")

@@ -14,7 +14,7 @@ import argparse
 import os
 import sys
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from rich.console import Console
@@ -22,12 +22,15 @@ from rich.table import Table
 from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import cached_file
 
+from hf_linear_attn.integrations.config_card import config_card
+from hf_linear_attn.integrations.hub import write_folder
+from hf_linear_attn.integrations.hub_errors import hub_errors
 from hf_linear_attn.models import CONFIG_CLASSES
 from hf_linear_attn.models.convert import variant_class
 from hf_linear_attn.models.weight_maps import head_of
 from hf_linear_attn.training.arguments import parse_overrides
 from hf_linear_attn.training.new_folder import check_new_folder, new_folder
-from hf_linear_attn.training.program import run_program
+from hf_linear_attn.training.program import ProgramParser, run_program
 
 REPORT = "conversion.md"
 TOKENIZER_FILES = (
@@ -38,20 +41,9 @@ PLOT = "attention_transfer.png"
 RECIPES = {"ForMaskedLM": "mlm.py", "ForCausalLM": "clm.py"}
 
 
-class Parser(argparse.ArgumentParser):
-    """argparse, whose complaints are a ValueError."""
-
-    def error(self, message: str) -> NoReturn:
-        """Raise what argparse has to say."""
-        raise ValueError(message)
-
-
 def read_arguments(argv: list[str]) -> argparse.Namespace:
     """The command line."""
-    parser = Parser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )  # fmt: skip
+    parser = ProgramParser(__doc__, prog="python scripts/convert.py")
     add = parser.add_argument
     add("source", help="folder of a checkpoint, or its name on the Hub")
     add("--to", required=True, help=f"attention: {', '.join(CONFIG_CLASSES)}")
@@ -98,16 +90,19 @@ def main(argv: list[str]) -> None:
         fields["max_position_embeddings"] = args.max_positions
     tokenizer = _tokenizer(args.source, where)
     load = {**where, **({} if args.dtype is None else {"dtype": args.dtype})}
-    model = variant_class(args.to, head).from_pretrained(args.source, **load, **fields)
+    with hub_errors(args.source, args.revision):
+        model = variant_class(args.to, head).from_pretrained(args.source, **load, **fields)
     report = model.conversion_report
     report.notes += _fit_vocabulary(model, tokenizer, args.unused_vocab)
     result = None
     if args.distill is not None:
         result = _transfer(args, model, tokenizer, head, load, fields)
     with new_folder(args.output) as folder:
-        model.save_pretrained(folder)
-        if tokenizer is not None:
-            tokenizer.save_pretrained(folder)
+        card = config_card(
+            model, str(args.output), with_code=False, has_tokenizer=tokenizer is not None,
+            origin=args.source,
+        )  # fmt: skip
+        write_folder(folder, model, tokenizer, where=str(args.output), with_code=False, card=card)
         (folder / REPORT).write_text(report.to_markdown(), encoding="utf-8")
         if result is not None:
             from hf_linear_attn.integrations.transfer_report import plot_transfer
@@ -122,13 +117,11 @@ def _head(source: str, where: dict[str, Any]) -> str:
     Raises:
         ValueError: there is no such checkpoint.
     """
-    try:
+    local = source.startswith(("/", ".", "~")) or Path(source).exists()
+    if local and not (Path(source) / where.get("gguf_file", "config.json")).is_file():
+        raise ValueError(f"{source} is no folder with a checkpoint: it holds no config.json")
+    with hub_errors(source, where.get("revision")):
         config = AutoConfig.from_pretrained(source, **where)
-    except OSError as error:
-        raise ValueError(
-            f"{source} is neither a folder with a checkpoint nor a model that can be reached on "
-            f"the Hub: {error}"
-        ) from error
     return head_of((config.architectures or ["Model"])[0])
 
 

@@ -9,12 +9,10 @@ or `import hf_linear_attn` first. The Hub takes the token of `hf auth login` or 
 """
 
 import argparse
-import os
-import shutil
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -22,15 +20,8 @@ from rich.table import Table
 from hf_linear_attn.integrations.config_card import auto_class_of
 from hf_linear_attn.integrations.hub import check_access, upload, write_folder
 from hf_linear_attn.integrations.saved_model import SavedModel, load_saved_model, moved_card
-from hf_linear_attn.training.program import run_program
-
-
-class Parser(argparse.ArgumentParser):
-    """argparse, whose complaints are a ValueError."""
-
-    def error(self, message: str) -> NoReturn:
-        """Raise what argparse has to say."""
-        raise ValueError(message)
+from hf_linear_attn.training.new_folder import check_new_folder, new_folder
+from hf_linear_attn.training.program import ProgramParser, run_program
 
 
 def main(argv: list[str]) -> None:
@@ -39,7 +30,7 @@ def main(argv: list[str]) -> None:
     console = Console()
     target = None if args.output is None else Path(args.output)
     if target is not None:
-        check_is_free(target)
+        check_new_folder(target)
     name = check_access(args.hub_model_id, None) if args.push_to_hub else None
     with console.status(f"Loading {args.model}"):
         saved = load_saved_model(args.model, args.revision)
@@ -51,7 +42,8 @@ def main(argv: list[str]) -> None:
             _show(console, Path(scratch), saved)
             _publish(console, Path(scratch), args, name, card)
     else:
-        _write_whole(target, saved, where, card)
+        with new_folder(target) as folder:
+            _fill(folder, saved, where, card)
         _show(console, target, saved)
         console.print(f"Written to {target}", soft_wrap=True, markup=False)
         _publish(console, target, args, name, card)
@@ -64,12 +56,7 @@ def read_arguments(argv: list[str]) -> argparse.Namespace:
     Raises:
         ValueError: what was given does not go together.
     """
-    parser = Parser(
-        prog="python scripts/export.py",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = ProgramParser(__doc__, prog="python scripts/export.py")
     parser.add_argument("model", metavar="MODEL", help="a folder, or a name on the Hub")
     parser.add_argument("--revision", help="branch, tag or commit of a MODEL on the Hub")
     parser.add_argument("--output", metavar="DIR", help="folder to write; new, or empty")
@@ -92,28 +79,6 @@ def read_arguments(argv: list[str]) -> argparse.Namespace:
         if not args.push_to_hub and getattr(args, option) is not None:
             raise ValueError(f"--{option} is for the Hub: add --push_to_hub, or leave it out")
     return args
-
-
-def check_is_free(target: Path) -> None:
-    """Raise ValueError if something lies there already, which would be mixed with the model."""
-    if target.is_dir() and not any(target.iterdir()):
-        return
-    if target.exists() or target.is_symlink():
-        raise ValueError(
-            f"--output {target} exists and is not an empty folder; choose another one, or remove it"
-        )
-
-
-def _write_whole(target: Path, saved: SavedModel, where: str, card: str | None) -> None:
-    """The folder is there as a whole or not at all."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    scratch = target.with_name(f".{target.name}.{os.getpid()}")
-    scratch.mkdir()
-    try:
-        _fill(scratch, saved, where, card)
-        os.replace(scratch, target)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _fill(folder: Path, saved: SavedModel, where: str, card: str | None) -> None:

@@ -1,9 +1,12 @@
 """The card of a model of which nothing but its config is known."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 from huggingface_hub import ModelCardData
+from huggingface_hub.errors import HFValidationError
+from huggingface_hub.utils import validate_repo_id
 
 from hf_linear_attn.integrations.citations import CITATIONS, citations_of
 from hf_linear_attn.models.export import auto_map
@@ -32,7 +35,9 @@ _FACTS = (
 )
 
 
-def config_card(model: Any, where: str, *, with_code: bool, has_tokenizer: bool) -> str:
+def config_card(
+    model: Any, where: str, *, with_code: bool, has_tokenizer: bool, origin: str | None = None
+) -> str:
     """A card that says what the model is and how it is loaded; its author knows the rest.
 
     Args:
@@ -40,6 +45,7 @@ def config_card(model: Any, where: str, *, with_code: bool, has_tokenizer: bool)
         where: what `from_pretrained` is given: a folder or a name on the Hub.
         with_code: whether the code lies beside the model.
         has_tokenizer: whether a tokenizer does.
+        origin: the checkpoint whose weights it was converted from.
     """
     config, architecture = model.config, type(model).__name__
     auto_class = auto_class_of(model)
@@ -47,6 +53,7 @@ def config_card(model: Any, where: str, *, with_code: bool, has_tokenizer: bool)
         library_name="transformers",
         pipeline_tag=_PIPELINES[auto_class] if has_tokenizer else None,
         tags=[config.model_type, "linear-attention"],
+        base_model=origin if origin is not None and _is_on_the_hub(origin) else None,
     )
     trunk = getattr(config, "trunk", None) or config
     facts = "\n".join(f"| {name} | {getattr(trunk, name)} |" for name in _FACTS)
@@ -57,9 +64,10 @@ def config_card(model: Any, where: str, *, with_code: bool, has_tokenizer: bool)
     sections = [
         f"---\n{data.to_yaml()}\n---",
         f"# {where.rstrip('/').split('/')[-1]}",
-        f"A `{architecture}` of `hf_linear_attn`, {model.num_parameters():,} parameters. The "
-        "author has yet to say what it was trained on, what it reaches and under which licence it "
-        "may be used.",
+        f"A `{architecture}` of `hf_linear_attn`, {model.num_parameters():,} parameters. "
+        + ("" if origin is None else _converted(origin))
+        + "The author has yet to say what it was trained on, what it reaches and under which "
+        "licence it may be used.",
         "## Use",
         loading_code(where, auto_class, has_tokenizer=has_tokenizer),
         *([code_note(where, auto_class, has_tokenizer=has_tokenizer)] if with_code else []),
@@ -67,6 +75,24 @@ def config_card(model: Any, where: str, *, with_code: bool, has_tokenizer: bool)
         *([f"## Citation\n\n{papers}"] if papers else []),
     ]
     return "\n\n".join(sections) + "\n"
+
+
+def _converted(origin: str) -> str:
+    name = origin.rstrip("/").split("/")[-1] if not _is_on_the_hub(origin) else origin
+    return (
+        f"Its weights were converted from `{name}`, whose licence holds for them; `conversion.md` "
+        "accounts for every tensor. With another attention than the one they were trained with it "
+        "has to be finetuned. "
+    )
+
+
+def _is_on_the_hub(origin: str) -> bool:
+    """Is this a name on the Hub, and no folder here?"""
+    try:
+        validate_repo_id(origin)
+    except HFValidationError:
+        return False
+    return "/" in origin and not Path(origin).exists()
 
 
 def auto_class_of(model: Any) -> str:

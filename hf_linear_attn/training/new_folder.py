@@ -17,10 +17,12 @@ def check_new_folder(folder: Path, argument: str = "output") -> None:
     Raises:
         ValueError: it is a file, or a folder that holds something.
     """
-    if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
+    if folder.is_dir() and not any(folder.iterdir()):
+        return
+    if folder.exists() or folder.is_symlink():
         raise ValueError(
-            f"{argument} {folder} exists already; nothing is overwritten: choose another place, or "
-            "remove it"
+            f"{argument} {folder} exists and is not an empty folder; nothing is overwritten: "
+            "choose another place, or remove it"
         )
 
 

@@ -1,7 +1,9 @@
 """Programs: a user's mistake is one line and exit code 2, everything else keeps its traceback."""
 
+import argparse
 import sys
 from collections.abc import Callable, Sequence
+from typing import NoReturn
 
 _USER_MISTAKES = (
     ValueError,
@@ -11,6 +13,25 @@ _USER_MISTAKES = (
     NotADirectoryError,
     PermissionError,
 )
+
+
+class ProgramParser(argparse.ArgumentParser):
+    """argparse whose complaints are a `ValueError`, and which takes no abbreviations.
+
+    Args:
+        description: the program's docstring, shown as it stands.
+        prog: how the program is called; None = its file.
+    """
+
+    def __init__(self, description: str | None, prog: str | None = None):
+        super().__init__(
+            prog=prog, description=description, allow_abbrev=False,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )  # fmt: skip
+
+    def error(self, message: str) -> NoReturn:
+        """Raise what argparse has to say."""
+        raise ValueError(message)
 
 
 def run_program(main: Callable[[list[str]], None], argv: Sequence[str] | None = None) -> None:

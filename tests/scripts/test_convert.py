@@ -93,6 +93,7 @@ def test_softmax_mode_is_the_source(kind, source, tmp_path, capsys):
     assert hf.AutoTokenizer.from_pretrained(output).get_vocab() == tokenizer_of().get_vocab()
     assert (output / "generation_config.json").is_file() == (kind in DECODERS)
     assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
+    assert f"`{folder.name}`" in (output / "README.md").read_text()
     assert "Finetune it" in capsys.readouterr().out
     assert sorted(p.name for p in tmp_path.iterdir()) == ["converted", folder.name]
 
@@ -152,7 +153,9 @@ def test_every_mistake_is_one_line_and_leaves_nothing(source, tmp_path, capsys):
     refused(capsys, "hidden_size=64", *base, "--config_overrides", "hidden_size=64")
     refused(capsys, "names 1 layers", *base, "--config_overrides", "layer_attention=[cosformer]")
     refused(capsys, "go together", *base, "--steps", "3")
-    refused(capsys, "neither a folder", tmp_path / "nowhere", *base[1:])
+    refused(capsys, "no folder with a checkpoint", tmp_path / "nowhere", *base[1:])
+    refused(capsys, "HF_HUB_OFFLINE", "someone/something", *base[1:])
+    refused(capsys, "cannot be the name", "so me/thing", *base[1:])
     refused(capsys, "does not exist", *base, "--distill", tmp_path / "no.txt", "--steps", "3")
     refused(capsys, "different numbers", *base, "--max_positions", "64", "--config_overrides",
             "max_position_embeddings=65")  # fmt: skip
