@@ -11,32 +11,45 @@ config, and `conversion.md`, which accounts for every tensor. The source is neve
 """
 
 import argparse
+import dataclasses
 import os
+import shlex
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from rich.console import Console
 from rich.table import Table
-from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
-from transformers.utils import cached_file
+from rich.text import Text
+from transformers import AutoConfig, PreTrainedTokenizerBase
 
+from hf_linear_attn.attention.suggestions import did_you_mean
 from hf_linear_attn.integrations.config_card import config_card
+from hf_linear_attn.integrations.distill import AttentionTransfer, transfer_attention
 from hf_linear_attn.integrations.hub import write_folder
 from hf_linear_attn.integrations.hub_errors import hub_errors
-from hf_linear_attn.models import CONFIG_CLASSES
-from hf_linear_attn.models.convert import variant_class
-from hf_linear_attn.models.weight_maps import head_of
+from hf_linear_attn.integrations.source_tokenizer import (
+    fit_length,
+    fit_vocabulary,
+    read_tokenizer,
+)
+from hf_linear_attn.integrations.transfer_report import (
+    plot_transfer,
+    transfer_markdown,
+    transfer_table,
+)
+from hf_linear_attn.models import CONFIG_CLASSES, LinearAttnConfig
+from hf_linear_attn.models.conversion_report import ConversionReport
+from hf_linear_attn.models.convert import convert
+from hf_linear_attn.models.foreign_config import foreign_fields
+from hf_linear_attn.models.weight_maps import head_of_class
 from hf_linear_attn.training.arguments import parse_overrides
-from hf_linear_attn.training.new_folder import check_new_folder, new_folder
+from hf_linear_attn.training.new_folder import new_folder
 from hf_linear_attn.training.program import ProgramParser, run_program
 
 REPORT = "conversion.md"
-TOKENIZER_FILES = (
-    "tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "tokenizer.model",
-    "spiece.model", "sentencepiece.bpe.model",
-)  # fmt: skip
 PLOT = "attention_transfer.png"
 RECIPES = {"ForMaskedLM": "mlm.py", "ForCausalLM": "clm.py"}
 
@@ -67,7 +80,7 @@ def read_arguments(argv: list[str]) -> argparse.Namespace:
     add("--steps", type=int, help="optimiser steps; needed with --distill")
     add("--block_size", type=int, default=512, help="tokens of an example (default: 512)")
     add("--batch_size", type=int, default=8, help="examples a step (default: 8)")
-    add("--learning_rate", type=float, default=1e-3, help="peak (default: 0.001)")
+    add("--learning_rate", type=float, default=1e-2, help="peak (default: 0.01)")
     add("--trained", default="qk", help="projections to fit, letters of qkvo (default: qk)")
     args = parser.parse_args(argv)
     if (args.distill is None) != (args.steps is None):
@@ -78,157 +91,166 @@ def read_arguments(argv: list[str]) -> argparse.Namespace:
 def main(argv: list[str]) -> None:
     """Convert, fit, save, and say what was done."""
     args = read_arguments(argv)
-    check_new_folder(args.output)
+    _check_places(args)
     console = Console()
+    # Entered first: a place that cannot be written to shows before the work.
+    with new_folder(args.output) as folder:
+        conversion = _convert(args)
+        _save(folder, args, conversion)
+    _show(console, args, conversion)
+
+
+@dataclass
+class Conversion:
+    """What was made.
+
+    Attributes:
+        model: with its `conversion_report`.
+        tokenizer: None where the source has none.
+        transfer: what the attention transfer did; None without one.
+    """
+
+    model: Any
+    tokenizer: PreTrainedTokenizerBase | None
+    transfer: AttentionTransfer | None = None
+
+
+def _convert(args: argparse.Namespace) -> Conversion:
     torch.manual_seed(args.seed)
     where = {k: v for k in ("revision", "gguf_file") if (v := getattr(args, k)) is not None}
-    head = _head(args.source, where)
+    fields = _fields(args)
+    with hub_errors(args.source, args.revision):
+        source: Any = AutoConfig.from_pretrained(args.source, **where)
+        tokenizer = read_tokenizer(args.source, where)
+        load = {**where, **({} if args.dtype is None else {"dtype": args.dtype})}
+        model = convert(args.source, args.to, **load, **fields)
+    report = model.conversion_report
+    if tokenizer is None:
+        report.notes.append("the source has no tokenizer; none is saved.")
+    else:
+        report.notes += fit_vocabulary(model, tokenizer, args.unused_vocab)
+        before = foreign_fields(source, LinearAttnConfig)[0]["max_position_embeddings"]
+        report.notes += fit_length(tokenizer, before, model.config.max_position_embeddings)
+    made = Conversion(model, tokenizer)
+    if args.distill is not None:
+        made.transfer = _transfer(args, made, source, load)
+        _tell_of_transfer(report, made.transfer)
+    return made
+
+
+def _check_places(args: argparse.Namespace) -> None:
+    """Raise ValueError for a source that is no checkpoint, or an output inside it."""
+    source = Path(args.source)
+    local = args.source.startswith(("/", ".", "~")) or source.exists()
+    if not local:
+        return
+    if not (source / (args.gguf_file or "config.json")).is_file():
+        raise ValueError(f"{source} is no folder with a checkpoint: it holds no config.json")
+    if args.output.resolve().is_relative_to(source.resolve()):
+        raise ValueError(f"output {args.output} lies in the source, which is never changed")
+
+
+def _fields(args: argparse.Namespace) -> dict[str, Any]:
+    """Config fields of the command line."""
     fields = parse_overrides(args.config_overrides)
+    known = {f.name for c in CONFIG_CLASSES.values() for f in dataclasses.fields(c)}
+    known = (known | {"num_labels"}) - {"architectures", "dtype", "transformers_version"}
+    for name in fields:
+        if name not in known:
+            raise ValueError(f"config_overrides: no field {name!r}.{did_you_mean(name, known)}")
     if args.max_positions is not None:
         if fields.get("max_position_embeddings", args.max_positions) != args.max_positions:
             raise ValueError("max_positions and config_overrides name different numbers")
         fields["max_position_embeddings"] = args.max_positions
-    tokenizer = _tokenizer(args.source, where)
-    load = {**where, **({} if args.dtype is None else {"dtype": args.dtype})}
-    with hub_errors(args.source, args.revision):
-        model = variant_class(args.to, head).from_pretrained(args.source, **load, **fields)
-    report = model.conversion_report
-    report.notes += _fit_vocabulary(model, tokenizer, args.unused_vocab)
-    result = None
-    if args.distill is not None:
-        result = _transfer(args, model, tokenizer, head, load, fields)
-    with new_folder(args.output) as folder:
-        card = config_card(
-            model, str(args.output), with_code=False, has_tokenizer=tokenizer is not None,
-            origin=args.source,
-        )  # fmt: skip
-        write_folder(folder, model, tokenizer, where=str(args.output), with_code=False, card=card)
-        (folder / REPORT).write_text(report.to_markdown(), encoding="utf-8")
-        if result is not None:
-            from hf_linear_attn.integrations.transfer_report import plot_transfer
-
-            plot_transfer(result, folder / PLOT)
-    _show(console, args, model, tokenizer, result)
-
-
-def _head(source: str, where: dict[str, Any]) -> str:
-    """The head of a checkpoint, by its config.
-
-    Raises:
-        ValueError: there is no such checkpoint.
-    """
-    local = source.startswith(("/", ".", "~")) or Path(source).exists()
-    if local and not (Path(source) / where.get("gguf_file", "config.json")).is_file():
-        raise ValueError(f"{source} is no folder with a checkpoint: it holds no config.json")
-    with hub_errors(source, where.get("revision")):
-        config = AutoConfig.from_pretrained(source, **where)
-    return head_of((config.architectures or ["Model"])[0])
-
-
-def _tokenizer(source: str, where: dict[str, Any]) -> PreTrainedTokenizerBase | None:
-    """The checkpoint's tokenizer; None if it has none."""
-    if "gguf_file" not in where and not any(_has_file(source, n, where) for n in TOKENIZER_FILES):
-        # Transformers would make an empty one of the model's type.
-        return None
-    try:
-        return AutoTokenizer.from_pretrained(source, **where)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"the tokenizer of {source} cannot be read: {error}") from error
-
-
-def _has_file(source: str, name: str, where: dict[str, Any]) -> bool:
-    found = cached_file(source, name, _raise_exceptions_for_missing_entries=False, **where)
-    return found is not None
-
-
-def _fit_vocabulary(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None, unused: str | None
-) -> list[str]:
-    """See that model and tokenizer agree; what was done, in sentences."""
-    if tokenizer is None:
-        return ["the source has no tokenizer; none is saved."]
-    rows, tokens = model.config.vocab_size, len(tokenizer)
-    if tokens > rows:
-        raise ValueError(
-            f"the tokenizer has {tokens} tokens, the model a vocabulary of {rows}: ids from {rows} "
-            "on would be outside its table. The folder mixes two models"
-        )
-    if tokens == rows:
-        return []
-    if unused is None:
-        raise ValueError(
-            f"the model's vocabulary of {rows} is larger than the tokenizer's {tokens} tokens: "
-            "pass --unused_vocab keep (as the source has it) or --unused_vocab drop (cut the "
-            "rows that no token uses)"
-        )
-    if unused == "keep":
-        return [f"{rows - tokens} rows of the vocabulary have no token and are kept."]
-    model.resize_token_embeddings(tokens)
-    return [f"{rows - tokens} rows of the vocabulary that no token uses were cut off."]
+    return fields
 
 
 def _transfer(
-    args: argparse.Namespace, model: Any, tokenizer: Any, head: str, load: dict[str, Any],
-    fields: dict[str, Any],
-) -> Any:  # fmt: skip
+    args: argparse.Namespace, made: Conversion, source: Any, load: dict[str, Any]
+) -> AttentionTransfer:
     """Fit the model's attention to that of the source."""
-    from hf_linear_attn.integrations.distill import transfer_attention
     from hf_linear_attn.training.transfer_data import transfer_data
 
-    if tokenizer is None:
+    if made.tokenizer is None:
         raise ValueError(f"--distill reads text, and {args.source} has no tokenizer")
-    mechanism = {"layer_attention", "attention_kwargs"}
-    shape = {k: v for k, v in fields.items() if k in _trunk_fields() - mechanism}
-    # The trunk with the old attention: the same weights, softmax in every layer.
-    teacher = variant_class("softmax", head).from_pretrained(args.source, **load, **shape)
+    # The old attention on the same trunk: the source's own, or softmax in every layer.
+    own = [name for name, config in CONFIG_CLASSES.items() if config is type(source)]
+    positions = {"max_position_embeddings": made.model.config.max_position_embeddings}
+    teacher = convert(args.source, own[0] if own else "softmax", **load, **positions)
     if args.unused_vocab == "drop":
-        teacher.resize_token_embeddings(len(tokenizer))
+        teacher.resize_token_embeddings(made.model.config.vocab_size)
     data = transfer_data(
-        args.distill, tokenizer, block_size=args.block_size, batch_size=args.batch_size,
+        args.distill, made.tokenizer, block_size=args.block_size, batch_size=args.batch_size,
         seed=args.seed,
     )  # fmt: skip
     return transfer_attention(
-        teacher, model, data.train, steps=args.steps, evaluation=data.evaluation,
+        teacher, made.model, data.train, steps=args.steps, evaluation=data.evaluation,
         learning_rate=args.learning_rate, trained=args.trained,
     )  # fmt: skip
 
 
-def _trunk_fields() -> set[str]:
-    return set(CONFIG_CLASSES["softmax"]().to_dict())
+def _tell_of_transfer(report: ConversionReport, result: AttentionTransfer) -> None:
+    """Of the tensors that the transfer changed the report must not say that they were copied."""
+    layers = [f"layers.{i}.self_attn." for i in result.mechanisms]
+    names = tuple(f"{letter}_proj" for letter in result.trained)
+    names += tuple(f"{letter}_norm" for letter in result.trained if letter in "qk")
+    for name, filled in report.filled.items():
+        if any(layer in name for layer in layers) and name.split(".")[-2] in names:
+            how = f"{filled.how}, " if filled.how else ""
+            report.filled[name] = filled._replace(how=f"{how}then fitted by attention transfer")
+    report.notes.append(
+        f"the attention of {len(result.mechanisms)} layers was fitted to the old one in "
+        f"{result.steps:,} steps of attention transfer (projections {result.trained!r})."
+    )
 
 
-def _show(
-    console: Console, args: argparse.Namespace, model: Any, tokenizer: Any, result: Any
-) -> None:
+def _save(folder: Path, args: argparse.Namespace, made: Conversion) -> None:
+    card = config_card(
+        made.model, str(args.output), with_code=False, has_tokenizer=made.tokenizer is not None,
+        origin=args.source,
+    )  # fmt: skip
+    write_folder(
+        folder, made.model, made.tokenizer, where=str(args.output), with_code=False, card=card
+    )
+    page = made.model.conversion_report.to_markdown()
+    if made.transfer is not None:
+        page += "\n" + transfer_markdown(made.transfer)
+        plot_transfer(made.transfer, folder / PLOT)
+    (folder / REPORT).write_text(page, encoding="utf-8")
+
+
+def _show(console: Console, args: argparse.Namespace, made: Conversion) -> None:
     """What was made, and what to do with it."""
-    report = model.conversion_report
-    if result is not None:
-        from hf_linear_attn.integrations.transfer_report import transfer_table
-
-        console.print(transfer_table(result))
+    model, report = made.model, made.model.conversion_report
+    if made.transfer is not None:
+        console.print(transfer_table(made.transfer))
     table = Table(title=f"{report.source} → {report.target}", show_header=False)
     names = model.config.attention_names
     counts = [f"{names.count(name)} × {name}" for name in dict.fromkeys(names)]
-    table.add_row("attention", ", ".join(counts))
-    table.add_row("parameters", f"{model.num_parameters():,}")
-    table.add_row("positions", f"{model.config.max_position_embeddings:,}")
-    table.add_row("tensors filled", f"{len(report.filled):,}")
-    table.add_row("tensors new", _names(report.new))
-    table.add_row("of the source dropped", _names(report.dropped))
-    table.add_row("tokenizer", "none" if tokenizer is None else type(tokenizer).__name__)
-    for note in report.notes:
-        table.add_row("note", note)
+    tokenizer = "none" if made.tokenizer is None else type(made.tokenizer).__name__
+    for fact, value in (
+        ("attention", ", ".join(counts)),
+        ("parameters", f"{model.num_parameters():,}"),
+        ("positions", f"{model.config.max_position_embeddings:,}"),
+        ("tensors filled", f"{len(report.filled):,}"),
+        ("tensors new", _names(report.new)),
+        ("of the source dropped", _names(report.dropped)),
+        ("tokenizer", tokenizer),
+        *(("note", note) for note in report.notes),
+    ):
+        table.add_row(fact, Text(value))
     console.print(table)
-    console.print(f"Saved in {args.output}; every tensor is accounted for in {REPORT}.")
-    head = report.target.removeprefix(type(model).__name__[: -len(head_of(report.target))])
-    if head in RECIPES and tokenizer is not None:
-        recipe = os.path.relpath(Path(__file__).parents[1] / "recipes" / RECIPES[head])
-        console.print(
-            "Finetune it:\n  accelerate launch "
-            f"{recipe} --attention {args.to} --model_name_or_path {args.output} "
-            "--train_file text.txt --output_dir runs/finetuned",
-            soft_wrap=True,
-        )
+    said = [f"Saved in {args.output}; {REPORT} there accounts for every tensor."]
+    recipe = RECIPES.get(head_of_class(type(model)))
+    if recipe is not None and made.tokenizer is not None:
+        recipe = os.path.relpath(Path(__file__).parents[1] / "recipes" / recipe)
+        said += [
+            "Finetune it:",
+            f"  accelerate launch {shlex.quote(recipe)} --attention {args.to} --model_name_or_path "
+            f"{shlex.quote(str(args.output))} --train_file text.txt --output_dir runs/finetuned",
+        ]
+    for line in said:
+        console.print(line, soft_wrap=True, markup=False, highlight=False)
 
 
 def _names(explained: dict[str, str]) -> str:

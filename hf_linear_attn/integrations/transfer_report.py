@@ -33,6 +33,28 @@ def transfer_table(result: AttentionTransfer) -> Table:
     return table
 
 
+def transfer_markdown(result: AttentionTransfer) -> str:
+    """The same as a section of a page.
+
+    Args:
+        result: of `transfer_attention`.
+    """
+    lines = [
+        "## Attention transfer",
+        "",
+        f"{result.steps:,} steps at a peak learning rate of {result.learning_rate:g}, projections "
+        f"{result.trained!r} of each new attention; ‖new − old‖² / ‖old‖² of its output "
+        "on held-out text.",
+        "",
+        "| layer | from | to | before | after | after / before |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for i, (old, new) in result.mechanisms.items():
+        figures = _figures(result.before[i], result.after[i])
+        lines.append(" | ".join(["|", str(i), old, new, *figures, "|"]).replace("| |", "|"))
+    return "\n".join(lines) + "\n"
+
+
 def _figures(before: float, after: float) -> tuple[str, str, str]:
     share = f"{after / before:.2f}" if before else "–"
     return f"{before:.4f}", f"{after:.4f}", share

@@ -161,6 +161,15 @@ class LinearAttnConfig(ConfigWithCode):
         if isinstance(self._given, set) and not name.startswith("_"):
             self._given.add(name)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Everything, for pickles of any protocol."""
+        return {**self.__dict__, "_given": self._given}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Undo `__getstate__`."""
+        self._given = state["_given"]
+        self.__dict__.update({k: v for k, v in state.items() if k != "_given"})
+
     @property
     def given_fields(self) -> set[str]:
         """Fields that the caller named or set; the others stand at their defaults.
@@ -183,7 +192,7 @@ class LinearAttnConfig(ConfigWithCode):
         if model_type != cls.model_type and cls.default_attention:
             from hf_linear_attn.models.foreign_config import translated
 
-            config_dict = translated(config_dict)
+            config_dict = translated(config_dict, cls)
         loaded: Any = super().from_dict(config_dict, **kwargs, return_unused_kwargs=True)
         config, unused = loaded
         config.check()

@@ -10,13 +10,17 @@ from transformers import PreTrainedModel
 from hf_linear_attn.models.configuration import LinearAttnConfig
 from hf_linear_attn.models.conversion_report import ConversionReport, Filled
 from hf_linear_attn.models.foreign_config import weight_map
-from hf_linear_attn.models.weight_maps import Source, head_of, spell_out
+from hf_linear_attn.models.weight_maps import Source, head_of_class, spell_out
 
 _POSITIONS = "embed_positions.weight"
-_NO_BIAS = {
-    "qa_outputs.bias": "adds the same to the scores of all tokens: no choice depends on it",
-    "classifier.bias": "adds the same to the scores of all choices: none depends on it",
+_SAME_FOR_ALL = {
+    ("ForQuestionAnswering", "qa_outputs.bias"): "adds the same to the scores of all tokens: no "
+    "choice depends on it",
+    ("ForMultipleChoice", "classifier.bias"): "adds the same to the scores of all choices: none "
+    "depends on it",
 }
+_IN_GENERATION = ("bos_token_id", "eos_token_id", "pad_token_id", "use_cache")
+_LABELLED = ("ForSequenceClassification", "ForTokenClassification")
 
 
 def carry_over(
@@ -43,9 +47,12 @@ class _Transfer:
         self.source, self.target = source, target
         self.tensors = {k: v for k, v in source.state_dict().items() if k not in absent}
         self.absent = absent
-        self.theirs, self.ours = head_of(type(source).__name__), head_of(type(target).__name__)
+        self.theirs, self.ours = head_of_class(type(source)), head_of_class(type(target))
         self.trunk = trunk_prefix(source)
         self.own = isinstance(source.config, LinearAttnConfig)
+        labels = source.config.num_labels, target.config.num_labels
+        self.other_labels = self.theirs == self.ours in _LABELLED and labels[0] != labels[1]
+        self.labels = f"the source has {labels[0]} classes, the target {labels[1]}"
         self.report = ConversionReport(type(source).__name__, type(target).__name__)
 
     def run(self) -> ConversionReport:
@@ -73,11 +80,9 @@ class _Transfer:
         modules = {inside + name: source for name, source in trunk.items()}
         if self.theirs == self.ours and self.ours in known.heads:
             modules |= spell_out(known.heads[self.ours], 0)
-        elif self.ours in ("ForSequenceClassification", "ForMultipleChoice"):
-            # A pooler trained beside another head is a start for the dense layer.
-            dense = known.heads.get(self.ours, {}).get("classifier.dense")
-            if isinstance(dense, str):
-                modules["classifier.dense"] = Source(dense)
+        elif (pooler := known.pooler_of(self.ours)) is not None:
+            # Trained beside another head, it is a start for the dense layer.
+            modules["classifier.dense"] = Source(pooler)
         plan = {}
         for name in wanted:
             module, _, end = name.rpartition(".")
@@ -85,7 +90,7 @@ class _Transfer:
                 continue
             source = modules[module]
             found = ("" if source.in_head else self.trunk) + f"{source.name}.{end}"
-            if found in self.tensors:
+            if found in self.tensors and not self._is_other_output(name):
                 plan[name] = (found, source)
         return plan
 
@@ -104,9 +109,15 @@ class _Transfer:
             layer = _mechanism_layer(bare)
             if layer is not None and other[layer] and ".rotary." not in bare:
                 continue
-            if found in self.tensors:
+            if found in self.tensors and not self._is_other_output(name):
                 plan[name] = (found, Source(found))
         return plan
+
+    def _is_other_output(self, name: str) -> bool:
+        """Does this tensor score classes, of which the source has another number?"""
+        return self.other_labels and name.rpartition(".")[0] in (
+            "classifier", "classifier.out_proj",
+        )  # fmt: skip
 
     def _fitted(self, name: str, source_name: str, taken: Tensor, wanted: Tensor) -> Tensor:
         """The tensor at the target's size; a position table is extended by tiling."""
@@ -134,8 +145,12 @@ class _Transfer:
         """Say of every tensor that nothing fills why it is new, and what stands in it."""
         zeros = () if self.own else weight_map(self.source.config.model_type).zeros
         inside = trunk_prefix(self.target)
+        tied = {wanted[n].data_ptr(): filled for n, filled in self.report.filled.items()}
         for name in wanted:
             if name in self.report.filled:
+                continue
+            if wanted[name].numel() and wanted[name].data_ptr() in tied:
+                self.report.filled[name] = tied[wanted[name].data_ptr()]._replace(how="tied")
                 continue
             layer = _mechanism_layer(name.removeprefix(inside))
             if layer is not None:
@@ -151,8 +166,10 @@ class _Transfer:
                 raise self._unexplained("target", name)
 
     def _no_head(self) -> str:
+        if self.other_labels:
+            return self.labels
         if self.theirs == "Model":
-            return "the source has no head"
+            return "the source has no head of this kind"
         if self.theirs == self.ours:
             return "the source's head is of another form, or its checkpoint lacks it"
         return f"the source's head is {self.theirs}"
@@ -186,12 +203,14 @@ class _Transfer:
                 raise self._unexplained("source", name)
             else:
                 self.report.dropped[name] = self._no_place(name)
-        for name in sorted(self.absent):
+        for name in sorted(n for n in self.absent if n.startswith(self.trunk)):
             self.report.notes.append(f"the checkpoint does not hold {name}.")
 
     def _no_place(self, name: str) -> str:
-        if name in _NO_BIAS and self.theirs == self.ours:
-            return _NO_BIAS[name]
+        if self.other_labels:
+            return self.labels
+        if (self.theirs, name) in _SAME_FOR_ALL and self.theirs == self.ours:
+            return _SAME_FOR_ALL[self.theirs, name]
         if self.theirs != self.ours:
             return f"belongs to the head {self.theirs}; the target's is {self.ours}"
         return "belongs to a head of another form than the target's"
@@ -234,10 +253,20 @@ def _check_ties(wanted: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> N
             )
 
 
-def keep_settings(source: Any, target: PreTrainedModel) -> None:
-    """Carry over what is no tensor: type, and how text is generated."""
-    target.to(source.dtype)
-    target.config.dtype = source.dtype
+def keep_settings(
+    source: Any, target: PreTrainedModel, chosen: Mapping[str, Any], dtype: torch.dtype | None
+) -> None:
+    """Carry over what is no tensor: type of numbers, and how text is generated.
+
+    Args:
+        source, target: the models.
+        chosen: config fields that the user set; token ids and use_cache hold in generation, too.
+        dtype: None = the source's.
+    """
+    dtype = source.dtype if dtype is None else dtype
+    target.to(dtype)
+    target.config.dtype = dtype
     if getattr(source, "generation_config", None) is not None and target.can_generate():
         settings = source.generation_config.to_dict()
+        settings |= {name: chosen[name] for name in _IN_GENERATION if name in chosen}
         target.generation_config = type(source.generation_config).from_dict(settings)

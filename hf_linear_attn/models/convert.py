@@ -1,13 +1,14 @@
 """`convert`: a model of ours from another model, in memory or on disk."""
 
+import os
 from typing import Any
 
-from transformers import AutoConfig, PreTrainedModel
+from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 
 from hf_linear_attn.attention.suggestions import did_you_mean
 from hf_linear_attn.models.configuration import LinearAttnConfig
-from hf_linear_attn.models.foreign import config_keywords, convert_model
-from hf_linear_attn.models.weight_maps import head_of
+from hf_linear_attn.models.foreign import config_keywords, convert_model, load_foreign
+from hf_linear_attn.models.weight_maps import head_of, head_of_class
 
 
 def convert(source: Any, to: str, *, config: LinearAttnConfig | None = None, **fields: Any) -> Any:
@@ -29,11 +30,32 @@ def convert(source: Any, to: str, *, config: LinearAttnConfig | None = None, **f
         ValueError: an unknown variant, or a source that cannot be converted.
     """
     if isinstance(source, PreTrainedModel):
-        head = head_of(type(source).__name__)
-        return convert_model(source, variant_class(to, head), config, fields)[0]
+        dtype = fields.pop("dtype", None)
+        made = variant_class(to, head_of_class(type(source)))
+        return convert_model(source, made, config, fields, dtype=dtype)[0]
+    if not isinstance(source, str | os.PathLike):
+        raise ValueError(
+            f"source must be a model of Transformers, or the path or Hub name of one; got a "
+            f"{type(source).__name__}."
+        )
     found = AutoConfig.from_pretrained(source, **config_keywords(fields))
-    head = head_of((found.architectures or ["Model"])[0])
-    return variant_class(to, head).from_pretrained(source, config=config, **fields)
+    made = variant_class(to, head_in_config(found))
+    return load_foreign(made, source, found, config, fields)
+
+
+def head_in_config(config: PreTrainedConfig) -> str:
+    """The head of a checkpoint, by the class that its config names.
+
+    Raises:
+        ValueError: it names none.
+    """
+    if not config.architectures:
+        raise ValueError(
+            "the checkpoint's config.json names no class in `architectures`, which says what head "
+            'it has: add it, such as "architectures": ["BertForMaskedLM"], or call from_pretrained '
+            "of the class you want."
+        )
+    return head_of(config.architectures[0])
 
 
 def variant_class(variant: str, head: str) -> Any:

@@ -1,18 +1,19 @@
 """The door for foreign checkpoints: what `from_pretrained` of our models does with one."""
 
+import dataclasses
 from typing import Any, TypeVar, cast
 
 import torch
-import transformers
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
 from hf_linear_attn.attention.suggestions import did_you_mean
 from hf_linear_attn.models.configuration import LinearAttnConfig
-from hf_linear_attn.models.conversion import carry_over, keep_settings, trunk_prefix
+from hf_linear_attn.models.conversion import carry_over, keep_settings
 from hf_linear_attn.models.conversion_report import ConversionReport
-from hf_linear_attn.models.foreign_config import target_config, weight_map
-from hf_linear_attn.models.weight_maps import head_of
+from hf_linear_attn.models.foreign_config import is_own, target_config, weight_map
+from hf_linear_attn.models.foreign_source import read_source
+from hf_linear_attn.models.weight_maps import head_of_class
 
 logger = logging.get_logger(__name__)
 
@@ -51,6 +52,9 @@ def foreign_source(
         path: as given to `from_pretrained`.
         model_class: whose `from_pretrained` was called.
         kwargs: the keywords given beside it.
+
+    Raises:
+        ValueError: an architecture without a weight map, or none named.
     """
     config_class = config_class_of(model_class)
     if path is None or not config_class.default_attention:
@@ -62,10 +66,16 @@ def foreign_source(
         # No such place, or no config in it: Transformers says what is wrong.
         return None
     model_type = found.get("model_type")
-    if model_type is None or model_type == config_class.model_type:
+    if model_type == config_class.model_type:
         return None
-    own = any(c.model_type == model_type for c in LinearAttnConfig.__subclasses__())
-    if not own:
+    if model_type is None and "architectures" in found:
+        raise ValueError(
+            f"the config.json of {path} names no model_type: add it, such as "
+            '"model_type": "bert", for nothing else says what its weights are.'
+        )
+    if model_type is None:
+        return None
+    if not is_own(model_type):
         weight_map(model_type)
     return AutoConfig.from_pretrained(path, **where)
 
@@ -92,14 +102,12 @@ def load_foreign(
             here.
     """
     where, overrides, others = _sort_keywords(model_class, kwargs)
-    config_class = config_class_of(model_class)
-    if config is not None and not isinstance(config, config_class):
-        raise ValueError(f"config must be a {config_class.__name__}; got {type(config).__name__}.")
-    check_kind(model_class, source_config)
-    made, _ = target_config(config_class, source_config, config, overrides)
-    made.settle(is_decoder=getattr(model_class, "is_decoder", None))
-    source, absent, beside = _load(path, source_config, where, others)
-    model, report = convert_model(source, model_class, config, overrides, absent)
+    # Once before the weights are read, which may take long.
+    plan_conversion(source_config, model_class, config, overrides)
+    dtype = _wanted_dtype(config, others)
+    reading = where if dtype is None else {**where, "dtype": dtype}
+    source, absent, beside = read_source(path, source_config, head_of_class(model_class), reading)
+    model, report = convert_model(source, model_class, config, overrides, absent, dtype=dtype)
     for name in sorted(beside):
         report.dropped[name] = f"{type(source).__name__} does not read it"
     model.config.name_or_path = str(path)
@@ -116,27 +124,53 @@ def load_foreign(
     return model, info
 
 
+def plan_conversion(
+    source: PreTrainedConfig, model_class: type[PreTrainedModel], config: Any,
+    overrides: dict[str, Any],
+) -> tuple[LinearAttnConfig, list[str]]:  # fmt: skip
+    """The config of the model to make, and what has to be said about it.
+
+    Args:
+        source: config of the source.
+        model_class: of the model to make.
+        config: one of its config class, or None.
+        overrides: config fields.
+
+    Raises:
+        ValueError: source, class, config and fields do not go together.
+    """
+    config_class = config_class_of(model_class)
+    if config is not None and not isinstance(config, config_class):
+        raise ValueError(f"config must be a {config_class.__name__}; got {type(config).__name__}.")
+    check_kind(model_class, source)
+    made, notes = target_config(config_class, source, config, overrides)
+    made.settle(is_decoder=getattr(model_class, "is_decoder", None))
+    return made, notes
+
+
 def convert_model(
     source: PreTrainedModel, model_class: type[Model], config: LinearAttnConfig | None,
-    overrides: dict[str, Any], absent: frozenset[str] = frozenset(),
+    overrides: dict[str, Any], absent: frozenset[str] = frozenset(), dtype: Any = None,
 ) -> tuple[Model, ConversionReport]:  # fmt: skip
     """A model of ours with a source's weights, in evaluation mode, and the report.
 
     Args:
         source: never changed.
-        model_class, config, overrides: as in `target_config`.
+        model_class, config, overrides: as in `plan_conversion`.
         absent: tensors of the source that its checkpoint did not hold.
+        dtype: of the model; None = the source's.
     """
-    check_kind(model_class, source.config)
-    made, notes = target_config(config_class_of(model_class), source.config, config, overrides)
+    made, notes = plan_conversion(source.config, model_class, config, overrides)
     model = model_class(made)
-    keep_settings(source, model)
+    named = {} if config is None else {n: getattr(config, n) for n in config.given_fields}
+    keep_settings(source, model, {**named, **overrides}, dtype)
     report = carry_over(source, model, absent)
     report.notes[:0] = notes
     model.eval()
     # No tensor and no module: it is not saved.
     cast(Any, model).conversion_report = report
     logger.info("%s", report)
+    _warn_of_another_function(source.config, model)
     fresh = [name for name, why in report.new.items() if why.startswith("drawn anew")]
     if fresh:
         logger.warning(
@@ -144,6 +178,31 @@ def convert_model(
             f"{', …' if len(fresh) > 4 else ''}. `model.conversion_report` lists all."
         )
     return model, report
+
+
+def _warn_of_another_function(source: Any, model: Any) -> None:
+    names = model.config.attention_names
+    before = source.attention_names if isinstance(source, LinearAttnConfig) else ["softmax"]
+    other = sorted(set(names) - set(before))
+    if other:
+        logger.warning(
+            f"{type(model).__name__} has the weights of a {source.model_type} model and another "
+            f"attention ({', '.join(other)}): it computes another function until it is finetuned."
+        )
+
+
+def _wanted_dtype(config: LinearAttnConfig | None, others: dict[str, Any]) -> Any:
+    """The type of numbers that keywords or a config ask for; None = the checkpoint's."""
+    dtype = others.get("dtype", others.get("torch_dtype"))
+    if dtype is None and config is not None and "dtype" in config.given_fields:
+        dtype = config.dtype
+    if isinstance(dtype, str) and dtype != "auto":
+        dtype = getattr(torch, dtype, dtype)
+    if dtype == "auto" or dtype is None:
+        return None
+    if not isinstance(dtype, torch.dtype):
+        raise ValueError(f"dtype={dtype!r} is no type of torch; accepted: such as torch.bfloat16.")
+    return dtype
 
 
 def check_kind(model_class: type[PreTrainedModel], source: PreTrainedConfig) -> None:
@@ -172,7 +231,8 @@ def _sort_keywords(
 ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
     """Keywords that say where to read, config fields, and the few others that mean something."""
     meant = ("attn_implementation", "device_map", "dtype", "output_loading_info", "torch_dtype")
-    fields = set(config_class_of(model_class)().to_dict()) | {"num_labels"}
+    known = {f.name for f in dataclasses.fields(config_class_of(model_class))}
+    fields = (known | {"num_labels"}) - {"architectures", "dtype", "transformers_version"}
     where, overrides, others = {}, {}, {}
     for name, value in kwargs.items():
         if name in meant:
@@ -200,46 +260,3 @@ def _device(device_map: Any) -> Any:
             f"device_map={device_map!r}: a foreign checkpoint is converted on one device; give its "
             "name, or save the converted model and load that with a device_map."
         ) from None
-
-
-def _load(
-    path: Any, config: PreTrainedConfig, where: dict[str, Any], others: dict[str, Any]
-) -> tuple[PreTrainedModel, frozenset[str], frozenset[str]]:
-    """The source model, those of its tensors that the checkpoint lacks, and what it holds beside.
-
-    Raises:
-        ValueError: it cannot be read, or lacks weights of the trunk.
-    """
-    dtype = others.get("dtype", others.get("torch_dtype"))
-    wanted = where if dtype is None else {**where, "dtype": dtype}
-    try:
-        source, info = _source_class(config).from_pretrained(
-            path, output_loading_info=True, **wanted
-        )
-    except (OSError, RuntimeError, KeyError) as error:
-        raise ValueError(f"the checkpoint {path} cannot be read: {error}") from error
-    absent = frozenset(info["missing_keys"])
-    trunk = trunk_prefix(source)
-    # Poolers come with an architecture whether or not anyone trained one.
-    lost = sorted(n for n in absent if n.startswith(trunk) and "pooler" not in n.split("."))
-    if lost:
-        more = f" and {len(lost) - 3} more" if len(lost) > 3 else ""
-        raise ValueError(
-            f"the checkpoint {path} is incomplete: it lacks {', '.join(lost[:3])}{more}."
-        )
-    return source, absent, frozenset(info["unexpected_keys"])
-
-
-def _source_class(config: PreTrainedConfig) -> Any:
-    """The class a checkpoint was saved from, by the name in its config."""
-    architecture = (config.architectures or ["Model"])[0]
-    if architecture == "Model" or isinstance(config, LinearAttnConfig):
-        end = head_of(architecture).removeprefix("Model")
-        return getattr(transformers, f"AutoModel{end}")
-    found = getattr(transformers, architecture, None)
-    if found is None:
-        raise ValueError(
-            f"the checkpoint's config names the architecture {architecture!r}, which Transformers "
-            "does not have; set `architectures` in its config.json to a class of Transformers."
-        )
-    return found

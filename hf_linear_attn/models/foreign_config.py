@@ -1,6 +1,7 @@
 """The config of a model of ours that is to take up another model's weights."""
 
 import dataclasses
+from collections.abc import Iterator
 from typing import Any
 
 from transformers import AutoConfig, PreTrainedConfig
@@ -25,16 +26,18 @@ WEIGHT_MAPS: dict[str, WeightMap] = {
 }
 """Weight map of each `model_type` of Transformers that can be converted."""
 
-# Weights do not depend on them: they may be chosen anew.
+# Weights do not depend on them (of positions only a learned table does): they may be chosen anew.
 _FREE = {
     "attention_probs_dropout_prob", "bos_token_id", "classifier_dropout", "eos_token_id",
-    "hidden_dropout_prob", "id2label", "initializer_range", "label2id", "num_labels",
-    "pad_token_id", "pooling", "problem_type", "use_cache",
+    "hidden_dropout_prob", "id2label", "initializer_range", "label2id",
+    "max_position_embeddings", "num_labels", "pad_token_id", "pooling", "problem_type", "use_cache",
 }  # fmt: skip
 _TOKENS = ("pad_token_id", "bos_token_id", "eos_token_id")
 _TRUNK = {f.name for f in dataclasses.fields(LinearAttnConfig)}
-# Of another variant of ours they name its mechanism, which is what a conversion changes.
+# Of another variant they name its mechanism, which is what a conversion changes.
 _MECHANISM = {"layer_attention", "attention_kwargs"}
+# How the source was saved, which is not how the new model is.
+_NOT_THE_SHAPE = {"architectures", "dtype", "transformers_version"}
 
 
 def weight_map(model_type: str) -> WeightMap:
@@ -52,11 +55,25 @@ def weight_map(model_type: str) -> WeightMap:
     )
 
 
-def foreign_fields(config: PreTrainedConfig) -> tuple[dict[str, Any], list[str]]:
-    """Fields of the trunk that a foreign config sets, and what has to be said about them.
+def is_own(model_type: str) -> bool:
+    """Is this the `model_type` of a variant of ours, or of a subclass of one?"""
+    return any(c.model_type == model_type for c in _variants(LinearAttnConfig))
+
+
+def _variants(config_class: type[LinearAttnConfig]) -> Iterator[type[LinearAttnConfig]]:
+    for found in config_class.__subclasses__():
+        yield found
+        yield from _variants(found)
+
+
+def foreign_fields(
+    config: PreTrainedConfig, config_class: type[LinearAttnConfig]
+) -> tuple[dict[str, Any], list[str]]:
+    """Fields that a source's config sets in ours, and what has to be said about them.
 
     Args:
-        config: of an architecture with a weight map, or of another variant of ours.
+        config: of an architecture with a weight map, or of a variant of ours.
+        config_class: of the model to make. Of another variant only the trunk's fields are taken.
 
     Raises:
         ValueError: an architecture without a weight map, a quantised checkpoint, or a feature that
@@ -69,9 +86,13 @@ def foreign_fields(config: PreTrainedConfig) -> tuple[dict[str, Any], list[str]]
             "quantise the result."
         )
     if isinstance(config, LinearAttnConfig):
-        fields = {name: getattr(config, name) for name in _TRUNK - _MECHANISM}
+        same = isinstance(config, config_class)
+        names = {f.name for f in dataclasses.fields(config_class)} if same else _TRUNK - _MECHANISM
+        fields = {name: getattr(config, name) for name in names - _NOT_THE_SHAPE}
         fields["is_decoder"] = bool(config.is_decoder)
         notes = []
+        if same:
+            return fields, notes
     else:
         known = weight_map(config.model_type)
         known.check(config)
@@ -83,20 +104,21 @@ def foreign_fields(config: PreTrainedConfig) -> tuple[dict[str, Any], list[str]]
     return fields, notes
 
 
-def translated(config_dict: dict[str, Any]) -> dict[str, Any]:
+def translated(config_dict: dict[str, Any], config_class: type[LinearAttnConfig]) -> dict[str, Any]:
     """The fields of the trunk that the config file of another model sets.
 
     Args:
         config_dict: as read from its config.json.
+        config_class: of the model to make.
 
     Raises:
         ValueError: see `foreign_fields`.
     """
     model_type = config_dict["model_type"]
-    if not any(c.model_type == model_type for c in LinearAttnConfig.__subclasses__()):
+    if not is_own(model_type):
         weight_map(model_type)
     source = AutoConfig.for_model(**config_dict)
-    return foreign_fields(source)[0]
+    return foreign_fields(source, config_class)[0]
 
 
 def _shared_fields(config: Any) -> dict[str, Any]:
@@ -157,22 +179,32 @@ def target_config(
     Raises:
         ValueError: what was set contradicts the weights; names every such field.
     """
-    fields, notes = foreign_fields(source)
+    fields, notes = foreign_fields(source, config_class)
     known = {f.name for f in dataclasses.fields(config_class)} | {"num_labels"}
     named = () if given is None else given.given_fields & known
     wanted = {name: getattr(given, name) for name in named} | overrides
     _refuse_contradictions(fields, wanted)
-    if "num_labels" in wanted or "id2label" in wanted or "label2id" in wanted:
+    other_number = wanted.get("num_labels", source.num_labels) != source.num_labels
+    if other_number or "id2label" in wanted or "label2id" in wanted:
         # Names of the source's classes would contradict those of the new ones.
         fields = {k: v for k, v in fields.items() if k not in ("id2label", "label2id")}
     return config_class(**{**fields, **wanted}), notes
 
 
 def _refuse_contradictions(fields: dict[str, Any], wanted: dict[str, Any]) -> None:
+    rows, wanted_rows = fields["max_position_embeddings"], wanted.get("max_position_embeddings")
+    table = fields["position_embedding_type"] == "learned"
+    if table and isinstance(wanted_rows, int) and wanted_rows < rows:
+        raise ValueError(
+            f"max_position_embeddings={wanted_rows} is below the checkpoint's {rows}: its table of "
+            "positions can be extended and not be cut. Leave it out, or give more; shorter inputs "
+            "need no shorter table."
+        )
     wrong = [
         f"{name}={value!r} (the checkpoint: {fields[name]!r})"
         for name, value in wanted.items()
-        if name in fields and name not in _FREE and not _fits(name, fields[name], value)
+        if name in fields.keys() & _TRUNK - _MECHANISM - _FREE
+        and not _fits(name, fields[name], value)
     ]
     if wrong:
         raise ValueError(
@@ -187,7 +219,4 @@ def _fits(name: str, found: Any, wanted: Any) -> bool:
         return True
     if name == "tie_word_embeddings":
         return not wanted
-    if name == "max_position_embeddings":
-        # A table can be extended; without one the number binds nothing that has weights.
-        return wanted > found
     return False

@@ -65,6 +65,7 @@ class WeightMap:
         heads: table of each head, by the end of the class's name ("ForMaskedLM").
         zeros: our modules' biases that the source does not have, by the end of their names.
         dropped: {module of the source, trunk names without prefix: why nothing of ours reads it}.
+        with_pooler: class of Transformers that reads the trunk, the pooler and no labels.
     """
 
     name: str
@@ -75,6 +76,12 @@ class WeightMap:
     heads: Mapping[str, Table]
     zeros: tuple[str, ...] = ()
     dropped: Mapping[str, str] = field(default_factory=dict)
+    with_pooler: str | None = None
+
+    def pooler_of(self, head: str) -> str | None:
+        """The source's module that a head of ours begins with, whatever head the source has."""
+        dense = self.heads.get(head, {}).get("classifier.dense")
+        return dense if isinstance(dense, str) else None
 
 
 def spell_out(table: Table, layers: int) -> dict[str, Source]:
@@ -114,8 +121,17 @@ def head_of(class_name: str) -> str:
         if class_name.endswith(head):
             return head
     # Pretraining heads hold a masked-language-model head and another one beside it.
-    other = {"LMHeadModel": "ForCausalLM", "ForPreTraining": "ForMaskedLM"}
+    other = {
+        "LMHeadModel": "ForCausalLM", "DoubleHeadsModel": "ForCausalLM",
+        "ForPreTraining": "ForMaskedLM",
+    }  # fmt: skip
     for end, head in other.items():
         if class_name.endswith(end):
             return head
     return "Model"
+
+
+def head_of_class(model_class: type) -> str:
+    """The head of a model class, by the first class above it whose name says one."""
+    heads = (head_of(c.__name__) for c in model_class.__mro__)
+    return next((head for head in heads if head != "Model"), "Model")

@@ -74,16 +74,24 @@ def _llama_fields(config: Any) -> dict[str, Any]:
         "num_key_value_heads": config.num_key_value_heads or heads, "head_dim": head_dim,
         "position_embedding_type": "rope", "rope_parameters": _rope(config),
         "max_position_embeddings": config.max_position_embeddings, "type_vocab_size": 0,
-        # Qwen2 has biases at queries, keys and values, and its config does not say so.
-        "attention_bias": getattr(config, "attention_bias", config.model_type == "qwen2"),
-        "mlp_bias": getattr(config, "mlp_bias", False), "lm_head_transform": False,
+        "attention_bias": _has_bias(config),
+        "mlp_bias": config.model_type == "llama" and config.mlp_bias, "lm_head_transform": False,
         "logit_scale": None, "pooling": "last", "hidden_dropout_prob": 0.0,
         "classifier_dropout": None,
     }  # fmt: skip
 
 
+def _has_bias(config: Any) -> bool:
+    """Whether attention has biases; a field that an architecture does not read says nothing."""
+    if config.model_type in ("llama", "qwen3"):
+        return config.attention_bias
+    return config.model_type == "qwen2"
+
+
 def _rope(config: Any) -> dict[str, Any]:
     rope = dict(config.rope_parameters or {})
+    # The old name of rope_type, which Transformers leaves standing.
+    rope.pop("type", None)
     if rope.pop("partial_rotary_factor", None) not in (None, 1.0):
         raise ValueError(
             f"this {config.model_type} checkpoint turns only a part of each head "
@@ -103,8 +111,10 @@ def _check_llama(config: Any) -> None:
     # Of its slices only the sum is defined, and their order of rounding.
     refuse(config, pretraining_tp=1)
     kinds = getattr(config, "layer_types", None) or []
-    slides = getattr(config, "use_sliding_window", True) and getattr(config, "sliding_window", None)
-    if set(kinds) - {"full_attention"} or (not kinds and slides):
+    window = getattr(config, "sliding_window", None)
+    slides = bool(window) and getattr(config, "use_sliding_window", True)
+    inside = window is not None and window >= config.max_position_embeddings
+    if not inside and (set(kinds) - {"full_attention"} or (not kinds and slides)):
         raise ValueError(
             f"this {config.model_type} checkpoint has layers with a sliding window "
             f"(sliding_window={config.sliding_window}); none of these models has one. Only "

@@ -136,6 +136,7 @@ BERT = WeightMap(
         },
     },
     dropped=_NO_POOLER,
+    with_pooler="BertForPreTraining",
 )
 
 

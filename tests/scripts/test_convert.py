@@ -133,7 +133,7 @@ def test_attention_transfer_on_the_way(source, tmp_path, capsys):
 
 def test_unused_rows_of_the_vocabulary_are_decided_by_the_user(source, tmp_path, capsys):
     argv = [source("llama", size=VOCABULARY - 7), "--to", "cosformer", "--output"]
-    refused(capsys, "larger than the tokenizer's 53 tokens: pass --unused_vocab keep", *argv,
+    refused(capsys, "whose ids end at 52: pass --unused_vocab keep", *argv,
             tmp_path / "a")  # fmt: skip
     for unused, rows in (("keep", VOCABULARY), ("drop", VOCABULARY - 7)):
         run_program(
@@ -161,7 +161,7 @@ def test_every_mistake_is_one_line_and_leaves_nothing(source, tmp_path, capsys):
             "max_position_embeddings=65")  # fmt: skip
     refused(capsys, "the following arguments are required", folder)
     (tmp_path / "big").mkdir()
-    refused(capsys, "the tokenizer has 70 tokens", source("gpt2", size=70), *base[1:])
+    refused(capsys, "the tokenizer has ids up to 69", source("gpt2", size=70), *base[1:])
     empty = tmp_path / "there"
     empty.mkdir()
     (empty / "mine.txt").write_text("mine")
