@@ -83,8 +83,8 @@ def test_layers_that_are_alike_are_left_alone():
         "linear_transformer", "ForCausalLM", num_hidden_layers=3, hidden_dropout_prob=0.0,
         student={"layer_attention": ["softmax", "linear_transformer", "softmax"]},
     )  # fmt: skip
-    # A dropout and the size of a chunk are not what a layer computes.
-    student.config.chunk_size = 7
+    # A dropout is no part of what a layer computes at rest.
+    student.model.config.attention_probs_dropout_prob = 0.1
     before = weights(student)
     result = learn(teacher, student)
     assert result.left_alone == [0, 2]
@@ -210,6 +210,10 @@ def unlike(name):
     if name == "weights":
         student.model.layers[1].mlp.up_proj.weight.data[0, 0] += 1
         return teacher, student, r"layers\.1\.mlp\.up_proj\.weight differs"
+    if name == "chunk":
+        other = copy.deepcopy(student)
+        other.model.config.chunk_size = 8
+        return student, other, r"no attention to transfer.*every layer \(cosformer\)"
     if name == "adapter":
         student.model.layers[0].self_attn.k_proj = nn.Sequential(nn.Linear(32, 32))
         return teacher, student, "k_proj of layer 0 is a Sequential.*merge_and_unload"
@@ -217,7 +221,7 @@ def unlike(name):
 
 
 @pytest.mark.parametrize(
-    "name", ["foreign", "direction", "layers", "weights", "adapter", "mechanism"]
+    "name", ["foreign", "direction", "layers", "weights", "chunk", "adapter", "mechanism"]
 )
 def test_models_that_do_not_fit_are_refused(name):
     teacher, student, words = unlike(name)
