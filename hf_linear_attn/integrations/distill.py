@@ -86,7 +86,7 @@ def transfer_attention(
     *,
     steps: int,
     evaluation: Sequence[Batch] | None = None,
-    learning_rate: float = 1e-3,
+    learning_rate: float = 1e-2,
     warmup_share: float = 0.1,
     max_grad_norm: float = 1.0,
     trained: str = "qk",

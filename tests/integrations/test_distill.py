@@ -108,8 +108,7 @@ def test_the_loss_is_that_of_the_teachers_hidden_states():
         assert result.losses[i] == [pytest.approx(wanted.item(), rel=1e-5)]
 
 
-@pytest.mark.parametrize("head", ["ForMaskedLM", "ForCausalLM"])
-@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize(("head", "side"), [("ForMaskedLM", "right"), ("ForCausalLM", "left")])
 def test_pads_count_for_nothing(head, side):
     teacher, student = pair(head=head)
     (plain,) = text(1, rows=3, length=11)

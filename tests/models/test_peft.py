@@ -46,7 +46,14 @@ def lora_decoder(make_decoder):
     return adapted(make_decoder(), "CAUSAL_LM").eval()
 
 
-@pytest.mark.parametrize("head", list(TASKS))
+@pytest.mark.parametrize(
+    "head",
+    [
+        "SequenceClassification",
+        pytest.param("TokenClassification", marks=pytest.mark.slow),
+        pytest.param("QuestionAnswering", marks=pytest.mark.slow),
+    ],
+)
 def test_lora_needs_no_names(variant, head):
     """Queries and values of every layer, and the task's own head."""
     model = adapted(build(variant, head), TASKS[head])
@@ -90,7 +97,7 @@ def test_an_adapter_is_saved_and_loaded(tmp_path, lora_decoder, make_decoder):
         assert loaded(input_ids=IDS).logits.equal(lora_decoder(input_ids=IDS).logits)
 
 
-@pytest.mark.parametrize("name", ["IA3Config", "AdaLoraConfig", "VeraConfig", "OSFConfig"])
+@pytest.mark.parametrize("name", ["IA3Config", "AdaLoraConfig", "OSFConfig"])
 def test_other_adapters_need_no_names_either(name):
     extra = {"total_step": 10} if name == "AdaLoraConfig" else {}
     config = getattr(peft, name)(task_type="SEQ_CLS", **extra)
@@ -179,7 +186,7 @@ def test_virtual_tokens_stand_before_the_text(kind, make_decoder):
     ("head", "task"),
     [
         ("CausalLM", "CAUSAL_LM"),
-        ("SequenceClassification", "SEQ_CLS"),
+        pytest.param("SequenceClassification", "SEQ_CLS", marks=pytest.mark.slow),
         pytest.param("MaskedLM", None, marks=pytest.mark.slow),
         pytest.param("TokenClassification", "TOKEN_CLS", marks=pytest.mark.slow),
         pytest.param("QuestionAnswering", "QUESTION_ANS", marks=pytest.mark.slow),

@@ -151,7 +151,14 @@ ADAPTED = {
 }
 
 
-@pytest.mark.parametrize("task", list(ADAPTED))
+@pytest.mark.parametrize(
+    "task",
+    [
+        "text-classification",
+        "text-generation",
+        *(pytest.param(task, marks=pytest.mark.slow) for task in list(ADAPTED)[1:-1]),
+    ],
+)
 def test_pipelines_run_adapters(task, tokenizer, caplog):
     """As they run the model with the adapter merged into it."""
     head, peft_task = ADAPTED[task]
@@ -195,7 +202,9 @@ def test_there_is_no_pipeline_for_answers():
     assert "question-answering" not in PIPELINE_REGISTRY.get_supported_tasks()
 
 
-@pytest.mark.parametrize("longest", [1, 3, 30])
+@pytest.mark.parametrize(
+    "longest", [3, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 30))]
+)
 @pytest.mark.parametrize("is_decoder", IS_DECODER)
 def test_answers(variant, tokenizer, longest, is_decoder):
     """All spans of the text are tried, dropout is off, and every mode is as it was."""
