@@ -196,6 +196,19 @@ def test_batches_are_read_again_and_labels_left_out():
     assert learn(teacher, student, iter(text(2) * 3), steps=5).losses == losses
 
 
+def test_the_rate_rises_first_and_gradients_are_cut():
+    (batch,) = text(1)
+    found = {}
+    for share, longest in ((0.2, 1.0), (0.0, 1.0), (0.0, 1e-4)):
+        keywords = {"steps": 10, "warmup_share": share, "max_grad_norm": longest}
+        found[share, longest] = learn(*pair(), [batch], **keywords).losses[0]
+    warm, cold, cut = found.values()
+    assert warm[0] == warm[1] != warm[2]
+    assert cold[0] != cold[1]
+    assert cut[0] == cold[0]
+    assert cut[2:] != cold[2:]
+
+
 def unlike(name):
     """Two models that do not fit, and the words for it."""
     teacher, student = pair()
