@@ -11,7 +11,6 @@ loss, gradient and clipping, and one layer's graph is held at a time.
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -21,6 +20,7 @@ from torch import Tensor, nn
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel, get_cosine_schedule_with_warmup
 
+from hf_linear_attn.integrations.evaluation_mode import evaluation_mode
 from hf_linear_attn.integrations.transfer_layers import (
     TransferLayer,
     changed_layers,
@@ -86,7 +86,7 @@ def transfer_attention(
     *,
     steps: int,
     evaluation: Sequence[Batch] | None = None,
-    learning_rate: float = 1e-3,
+    learning_rate: float = 1e-2,
     warmup_share: float = 0.1,
     max_grad_norm: float = 1.0,
     trained: str = "qk",
@@ -127,7 +127,7 @@ def transfer_attention(
         first = _next(source, 0, steps)
         source, evaluation = chain([first], source), [first]
     lesson = _Lesson(teacher, layers)
-    with _at_rest(trunk_of(teacher)):
+    with evaluation_mode(trunk_of(teacher)):
         before = _measure(lesson, evaluation)
         losses = _train(lesson, source, settings, callback)
         after = _measure(lesson, evaluation)
@@ -259,15 +259,3 @@ def _next(source: Iterator[Batch], done: int, steps: int) -> Batch:
             "text, fewer steps, or a list or DataLoader, which is read again."
         )
     return batch
-
-
-@contextmanager
-def _at_rest(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode, and every module's own mode again behind it."""
-    modes = {module: module.training for module in model.modules()}
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, mode in modes.items():
-            module.training = mode

@@ -9,6 +9,7 @@ from hf_linear_attn.attention.registry import attention_fields, get_attention
 from hf_linear_attn.attention.suggestions import did_you_mean
 from hf_linear_attn.models.cache import LAYER_TYPES
 from hf_linear_attn.models.config_checks import check_config
+from hf_linear_attn.models.peft_defaults import tell_peft
 from hf_linear_attn.models.with_code import ConfigWithCode
 
 # What Transformers itself passes to a config beside its fields (loading, saving, labels).
@@ -295,6 +296,11 @@ class LinearAttnConfig(ConfigWithCode):
             ValueError: names the field, what it holds and what is accepted.
         """
         check_config(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As in Transformers; PEFT, which calls it first, gets to know the model type."""
+        tell_peft(self.model_type)
+        return super().to_dict()
 
     def validate(self) -> None:
         """Called by Transformers before saving, whose own checks know only its own layer types."""

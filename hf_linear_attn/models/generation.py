@@ -3,7 +3,7 @@
 from typing import Any, cast
 
 from torch import Tensor
-from transformers import GenerationConfig, GenerationMixin
+from transformers import Cache, GenerationConfig, GenerationMixin
 
 
 class CheckedGenerationMixin(GenerationMixin):
@@ -47,4 +47,28 @@ def _check_prompt(
             f"the cache holds {past} tokens, {name} {given}: to go on from a cache pass all its "
             "tokens and at least one more. Use a copy of the cache (copy.deepcopy) from before the "
             "last token, if the prompt is the one it was filled with."
+        )
+
+
+def check_virtual_tokens(model: Any, cache: Cache | None, inputs_embeds: Tensor | None) -> None:
+    """Refuse what PEFT's prompt tuning makes of a step of `generate` with a cache.
+
+    PEFT 0.21 looks for the cache by an older name. It finds none, takes every step for the first
+    one and puts its virtual tokens before each new token again: the text would be another model's.
+
+    Args:
+        model: the causal LM, whose `prepare_inputs_for_generation` is PEFT's while it generates.
+        cache, inputs_embeds: what its forward was given.
+
+    Raises:
+        ValueError: says what to pass.
+    """
+    if cache is None or inputs_embeds is None or not cache.get_seq_length():
+        return
+    preparing = getattr(model.prepare_inputs_for_generation, "__self__", model)
+    config = None if preparing is model else getattr(preparing, "active_peft_config", None)
+    if config is not None and config.is_prompt_learning:
+        raise ValueError(
+            "PEFT puts its virtual tokens into the cache again with every new token. Generate with "
+            "use_cache=False, which is right."
         )

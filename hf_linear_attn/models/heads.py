@@ -2,6 +2,7 @@
 
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor, nn
 from transformers import Cache
 from transformers.modeling_outputs import CausalLMOutputWithPast, MaskedLMOutput
@@ -9,7 +10,7 @@ from transformers.modeling_outputs import CausalLMOutputWithPast, MaskedLMOutput
 from hf_linear_attn.attention.value_checks import any_wrong
 from hf_linear_attn.hf_internals import can_return_tuple, deprecate_kwarg, slice_logits_to_keep
 from hf_linear_attn.models.configuration import LinearAttnConfig
-from hf_linear_attn.models.generation import CheckedGenerationMixin
+from hf_linear_attn.models.generation import CheckedGenerationMixin, check_virtual_tokens
 from hf_linear_attn.models.layers import activation, build_norm
 from hf_linear_attn.models.token_layout import predictable
 from hf_linear_attn.models.trunk import LinearAttnModel, LinearAttnPreTrainedModel
@@ -191,6 +192,8 @@ class LinearAttnForCausalLM(LanguageModel, CheckedGenerationMixin):
         Raises:
             ValueError: what was given cannot be honoured.
         """
+        if not torch.compiler.is_compiling():
+            check_virtual_tokens(self, cache, inputs_embeds)
         inputs = input_ids if inputs_embeds is None else inputs_embeds
         if labels is not None and inputs is not None:
             if not isinstance(logits_to_keep, int) or logits_to_keep:

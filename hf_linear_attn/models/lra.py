@@ -19,6 +19,7 @@ from hf_linear_attn.models.linear_transformer import (
     LinearTransformerModel,
 )
 from hf_linear_attn.models.nystrom import NystromConfig, NystromModel
+from hf_linear_attn.models.peft_defaults import tell_peft
 from hf_linear_attn.models.pooling import pool
 from hf_linear_attn.models.softmax import SoftmaxConfig, SoftmaxModel
 from hf_linear_attn.models.task_labels import check_classes
@@ -94,6 +95,11 @@ class LraConfig(ConfigWithCode):
             raise ValueError(
                 "the trunk of a Long Range Arena model is an encoder; got is_decoder=True"
             )
+
+    def to_dict(self) -> dict[str, Any]:
+        """As in Transformers; PEFT, which calls it first, gets to know the model type."""
+        tell_peft(self.model_type)
+        return super().to_dict()
 
     @property
     def encoder(self) -> LinearAttnConfig:

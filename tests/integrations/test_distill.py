@@ -83,8 +83,8 @@ def test_layers_that_are_alike_are_left_alone():
         "linear_transformer", "ForCausalLM", num_hidden_layers=3, hidden_dropout_prob=0.0,
         student={"layer_attention": ["softmax", "linear_transformer", "softmax"]},
     )  # fmt: skip
-    # A dropout and the size of a chunk are not what a layer computes.
-    student.config.chunk_size = 7
+    # A dropout is no part of what a layer computes at rest.
+    student.model.config.attention_probs_dropout_prob = 0.1
     before = weights(student)
     result = learn(teacher, student)
     assert result.left_alone == [0, 2]
@@ -108,8 +108,7 @@ def test_the_loss_is_that_of_the_teachers_hidden_states():
         assert result.losses[i] == [pytest.approx(wanted.item(), rel=1e-5)]
 
 
-@pytest.mark.parametrize("head", ["ForMaskedLM", "ForCausalLM"])
-@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize(("head", "side"), [("ForMaskedLM", "right"), ("ForCausalLM", "left")])
 def test_pads_count_for_nothing(head, side):
     teacher, student = pair(head=head)
     (plain,) = text(1, rows=3, length=11)
@@ -197,6 +196,19 @@ def test_batches_are_read_again_and_labels_left_out():
     assert learn(teacher, student, iter(text(2) * 3), steps=5).losses == losses
 
 
+def test_the_rate_rises_first_and_gradients_are_cut():
+    (batch,) = text(1)
+    found = {}
+    for share, longest in ((0.2, 1.0), (0.0, 1.0), (0.0, 1e-4)):
+        keywords = {"steps": 10, "warmup_share": share, "max_grad_norm": longest}
+        found[share, longest] = learn(*pair(), [batch], **keywords).losses[0]
+    warm, cold, cut = found.values()
+    assert warm[0] == warm[1] != warm[2]
+    assert cold[0] != cold[1]
+    assert cut[0] == cold[0]
+    assert cut[2:] != cold[2:]
+
+
 def unlike(name):
     """Two models that do not fit, and the words for it."""
     teacher, student = pair()
@@ -210,6 +222,10 @@ def unlike(name):
     if name == "weights":
         student.model.layers[1].mlp.up_proj.weight.data[0, 0] += 1
         return teacher, student, r"layers\.1\.mlp\.up_proj\.weight differs"
+    if name == "chunk":
+        other = copy.deepcopy(student)
+        other.model.config.chunk_size = 8
+        return student, other, r"no attention to transfer.*every layer \(cosformer\)"
     if name == "adapter":
         student.model.layers[0].self_attn.k_proj = nn.Sequential(nn.Linear(32, 32))
         return teacher, student, "k_proj of layer 0 is a Sequential.*merge_and_unload"
@@ -217,7 +233,7 @@ def unlike(name):
 
 
 @pytest.mark.parametrize(
-    "name", ["foreign", "direction", "layers", "weights", "adapter", "mechanism"]
+    "name", ["foreign", "direction", "layers", "weights", "chunk", "adapter", "mechanism"]
 )
 def test_models_that_do_not_fit_are_refused(name):
     teacher, student, words = unlike(name)

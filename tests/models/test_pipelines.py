@@ -4,10 +4,15 @@ import logging
 
 import pytest
 import torch
+from peft import LoraConfig, get_peft_model
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast, pipeline
+from transformers.pipelines import PIPELINE_REGISTRY
 
+import hf_linear_attn as hla
+from hf_linear_attn.integrations.question_answering import answer_question
 from tests.conftest import TINY, VARIANTS
+from tests.models.foreign_models import language_model
 from tests.models.task_models import IS_DECODER, build
 
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
@@ -137,13 +142,108 @@ def test_feature_extraction(variant, tokenizer, caplog):
         assert_alike(padded[0][: len(one[0])], one[0])
 
 
-def test_answers_without_a_pipeline(variant, tokenizer):
-    """Transformers 5 has no pipeline for question answering; padding must not matter here too."""
-    model = build(variant, "QuestionAnswering")
-    pairs = [("the cat", "sat on the mat"), ("a dog", "ran far away from home on the mat")]
-    inputs = tokenizer(pairs, padding=True, return_tensors="pt")
-    out = model(**inputs)
-    for row, pair in enumerate(pairs):
-        alone = model(**tokenizer(*pair, return_tensors="pt"))
-        for name in ("start_logits", "end_logits"):
-            assert out[name][row].argmax() == alone[name][0].argmax()
+ADAPTED = {
+    "text-classification": ("SequenceClassification", "SEQ_CLS"),
+    "token-classification": ("TokenClassification", "TOKEN_CLS"),
+    "fill-mask": ("MaskedLM", None),
+    "feature-extraction": ("Model", "FEATURE_EXTRACTION"),
+    "text-generation": ("CausalLM", "CAUSAL_LM"),
+}
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        "text-classification",
+        "text-generation",
+        *(pytest.param(task, marks=pytest.mark.slow) for task in list(ADAPTED)[1:-1]),
+    ],
+)
+def test_pipelines_run_adapters(task, tokenizer, caplog):
+    """As they run the model with the adapter merged into it."""
+    head, peft_task = ADAPTED[task]
+    name = "Cosformer" + (head if head == "Model" else "For" + head)
+    fields = {**TINY, "vocab_size": len(tokenizer)}
+    model = getattr(hla, name)(hla.CosformerConfig(**fields)).eval()
+    model = get_peft_model(model, LoraConfig(task_type=peft_task, init_lora_weights=False))
+    text = "a dog <mask>" if task == "fill-mask" else TEXTS[0]
+    options = {"max_new_tokens": 4, "do_sample": False} if task == "text-generation" else {}
+    with caplog.at_level(logging.ERROR):
+        found = pipeline(task, model=model, tokenizer=tokenizer, device="cpu")(text, **options)
+    assert "not supported" not in caplog.text
+    with model.disable_adapter():
+        without = pipeline(task, model=model, tokenizer=tokenizer, device="cpu")(text, **options)
+    merged = model.merge_and_unload()
+    assert_alike(found, pipeline(task, merged, tokenizer=tokenizer, device="cpu")(text, **options))
+    assert found != without
+
+
+CONVERTED = {"fill-mask": "roberta", "text-generation": "llama", "feature-extraction": "bert"}
+
+
+@pytest.mark.parametrize("task", list(CONVERTED))
+def test_pipelines_run_converted_models(task, tokenizer, tmp_path):
+    """With softmax they say what the source says, from a folder, too."""
+    kind = CONVERTED[task]
+    source = language_model(kind, vocab_size=len(tokenizer))
+    if task == "feature-extraction":
+        source = source.base_model
+    converted = hla.convert(source, "cosformer", layer_attention="softmax")
+    converted.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    options = {"max_new_tokens": 4, "do_sample": False} if task == "text-generation" else {}
+    text = "a dog <mask>" if task == "fill-mask" else TEXTS[0]
+    wanted = pipeline(task, model=source, tokenizer=tokenizer, device="cpu")(text, **options)
+    assert_alike(pipeline(task, model=str(tmp_path), device="cpu")(text, **options), wanted)
+
+
+def test_there_is_no_pipeline_for_answers():
+    """Transformers took it out; should it come back, `answer_question` is its equal."""
+    assert "question-answering" not in PIPELINE_REGISTRY.get_supported_tasks()
+
+
+@pytest.mark.parametrize(
+    "longest", [3, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 30))]
+)
+@pytest.mark.parametrize("is_decoder", IS_DECODER)
+def test_answers(variant, tokenizer, longest, is_decoder):
+    """All spans of the text are tried, dropout is off, and every mode is as it was."""
+    fields = {"hidden_dropout_prob": 0.5, "vocab_size": len(tokenizer)}
+    model = build(variant, "QuestionAnswering", is_decoder=is_decoder, **fields)
+    question, context = "a dog .", "the cat  sat on the mat"
+    output = model(**tokenizer(question, context, return_tensors="pt"))
+    # <s> a dog . </s> the cat sat on the mat </s>
+    start, end = (output[name][0, 5:11] for name in ("start_logits", "end_logits"))
+    spans = {(i, j): start[i] + end[j] for i in range(6) for j in range(i, min(6, i + longest))}
+    (i, j), logit = max(spans.items(), key=lambda item: item[1])
+    model.train()
+    found = answer_question(model, tokenizer, question, context, max_answer_tokens=longest)
+    assert found.answer.split() == context.split()[i : j + 1]
+    assert context[found.start : found.end] == found.answer
+    share = (logit.exp() / torch.stack(list(spans.values())).exp().sum()).item()
+    assert found.score == pytest.approx(share, rel=1e-4)
+    assert all(module.training for module in model.modules())
+
+
+def test_answers_of_an_adapter(tokenizer):
+    model = build("cosformer", "QuestionAnswering", vocab_size=len(tokenizer))
+    config = LoraConfig(task_type="QUESTION_ANS", init_lora_weights=False)
+    model = get_peft_model(model, config)
+    found = answer_question(model, tokenizer, "a dog .", TEXTS[0])
+    merged = answer_question(model.merge_and_unload(), tokenizer, "a dog .", TEXTS[0])
+    assert found[::2] == merged[::2]
+    assert found.score == pytest.approx(merged.score, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("keywords", "words"),
+    [
+        ({"context": " "}, "a text in which there is no token"),
+        ({"context": "the cat " * 40}, "max_position_embeddings"),
+        ({"max_answer_tokens": 0}, "max_answer_tokens: got 0"),
+    ],
+)
+def test_what_cannot_be_answered_is_refused(tokenizer, keywords, words):
+    model = build("cosformer", "QuestionAnswering", vocab_size=len(tokenizer))
+    with pytest.raises(ValueError, match=words):
+        answer_question(model, tokenizer, **{"question": "a dog", "context": TEXTS[0], **keywords})
