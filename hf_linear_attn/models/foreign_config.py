@@ -99,6 +99,12 @@ def foreign_fields(
         fields = {**_shared_fields(config), **known.fields(config), "is_decoder": known.is_decoder}
         notes = _drop_ids_outside(fields)
     notes += _drop_attention_dropout(config, fields)
+    dropout = fields["hidden_dropout_prob"]
+    if getattr(config, "embd_pdrop", dropout) != dropout:
+        notes.append(
+            f"dropout behind the embeddings (embd_pdrop) was {config.embd_pdrop} and is now "
+            f"that of the layers, {dropout}."
+        )
     fields |= {"id2label": config.id2label, "label2id": config.label2id}
     fields["problem_type"] = config.problem_type
     return fields, notes

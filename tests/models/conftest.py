@@ -1,6 +1,9 @@
 """Which tests of models there are."""
 
+import pytest
+
 from tests.conftest import CAUSAL_VARIANTS
+from tests.models.foreign_models import language_model
 
 
 def pytest_collection_modifyitems(config, items):
@@ -12,3 +15,15 @@ def pytest_collection_modifyitems(config, items):
             gone.append(item)
     config.hook.pytest_deselected(items=gone)
     items[:] = [item for item in items if item not in gone]
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """Saves a language model; gives it and its folder."""
+
+    def save(kind, **fields):
+        model = language_model(kind, **fields)
+        model.save_pretrained(tmp_path / kind)
+        return model, tmp_path / kind
+
+    return save

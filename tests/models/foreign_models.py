@@ -1,7 +1,11 @@
 """Tiny random models of Transformers, with weights so large that attention matters."""
 
+import json
+
 import torch
 import transformers as hf
+
+import hf_linear_attn as hla
 
 VOCABULARY = 60
 
@@ -79,3 +83,14 @@ def batch(kind, side="right", length=11, pads=4):
     if kind == "distilbert":
         return inputs, inputs
     return {**inputs, "position_ids": positions}, inputs
+
+
+def change(folder, **fields):
+    """Set fields of a saved config; None takes one out."""
+    file = folder / "config.json"
+    config = {**json.loads(file.read_text()), **fields}
+    file.write_text(json.dumps({k: v for k, v in config.items() if v is not None}))
+
+
+def cosformer_class(kind):
+    return hla.CosformerForCausalLM if kind in DECODERS else hla.CosformerForMaskedLM

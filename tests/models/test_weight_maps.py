@@ -1,7 +1,7 @@
 """Foreign checkpoints: in softmax mode the converted model is the source, and nothing is lost."""
 
-import json
 import logging
+import pickle
 
 import pytest
 import torch
@@ -16,6 +16,8 @@ from tests.models.foreign_models import (
     LANGUAGE_MODELS,
     VOCABULARY,
     batch,
+    change,
+    cosformer_class,
     language_model,
     scaled,
 )
@@ -25,22 +27,6 @@ ENCODERS = [kind for kind in CONFIGS if kind not in DECODERS]
 
 def softmax_class(kind):
     return hla.SoftmaxForCausalLM if kind in DECODERS else hla.SoftmaxForMaskedLM
-
-
-def cosformer_class(kind):
-    return hla.CosformerForCausalLM if kind in DECODERS else hla.CosformerForMaskedLM
-
-
-@pytest.fixture
-def saved(tmp_path):
-    """Saves a language model; gives it and its folder."""
-
-    def save(kind, **fields):
-        model = language_model(kind, **fields)
-        model.save_pretrained(tmp_path / kind)
-        return model, tmp_path / kind
-
-    return save
 
 
 def assert_same_logits(source, model, kind, sides=("right", "left")):
@@ -399,130 +385,203 @@ def test_dropout_on_attention_weights_is_said_to_go(saved):
     assert "dropout on attention weights" in model.conversion_report.to_markdown()
 
 
-# -- what is refused
+VARIATIONS = [
+    ("roberta", {"pad_token_id": 5}),
+    ("llama", {"attention_bias": True, "mlp_bias": True, "head_dim": 24}),
+    ("llama", {"head_dim": None, "tie_word_embeddings": True}),
+    ("gpt2", {"activation_function": "relu", "n_inner": None}),
+    ("mistral", {"sliding_window": 4096}),
+    ("bert", {"tie_word_embeddings": False, "hidden_act": "relu"}),
+]
 
 
-def refused(match, kind, folder, **keywords):
-    with pytest.raises(ValueError, match=match) as caught:
-        cosformer_class(kind).from_pretrained(folder, **keywords)
-    assert "\n\n" not in str(caught.value)
+@pytest.mark.parametrize(("kind", "fields"), VARIATIONS)
+def test_b25_other_configs_of_the_same_architectures(kind, fields, tmp_path):
+    config = CONFIGS[kind]()
+    config = type(config)(**{**config.to_dict(), **fields})
+    source = scaled(LANGUAGE_MODELS[kind](config))
+    source.save_pretrained(tmp_path)
+    model = softmax_class(kind).from_pretrained(tmp_path)
+    assert_complete(model.conversion_report, source, model)
+    theirs, ours = batch(kind)
+    if fields.get("pad_token_id"):
+        # RoBERTa sees pads by their id.
+        for inputs in (theirs, ours):
+            ids = inputs["input_ids"].where(inputs["input_ids"] != 5, 6)
+            inputs["input_ids"] = ids.where(inputs["attention_mask"].bool(), 5)
+    real = ours["attention_mask"].bool()
+    with torch.no_grad():
+        wanted, found = source(**theirs).logits[real], model(**ours).logits[real]
+    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-5)
 
 
-def change(folder, **fields):
-    file = folder / "config.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), **fields}))
+@pytest.mark.parametrize("name", ["Camembert", "XLMRoberta"])
+def test_roberta_by_other_names(name, tmp_path):
+    config = getattr(hf, f"{name}Config")(**CONFIGS["roberta"]().to_dict())
+    source = scaled(getattr(hf, f"{name}ForMaskedLM")(config))
+    source.save_pretrained(tmp_path)
+    model = hla.SoftmaxForMaskedLM.from_pretrained(tmp_path)
+    assert_same_logits(source, model, "roberta")
 
 
-def test_an_architecture_without_a_map_names_those_there_are(tmp_path):
-    hf.ElectraForMaskedLM(
-        hf.ElectraConfig(vocab_size=VOCABULARY, hidden_size=16, num_hidden_layers=1,
-                         embedding_size=16, num_attention_heads=2, intermediate_size=16)
-    ).save_pretrained(tmp_path)  # fmt: skip
-    refused("no weight map for checkpoints of type 'electra'; known: bert, .*qwen3", "bert",
-            tmp_path)  # fmt: skip
-    with pytest.raises(ValueError, match="no weight map"):
-        hla.convert(tmp_path, "cosformer")
-    with pytest.raises(ValueError, match="no weight map"):
-        hla.CosformerConfig.from_pretrained(tmp_path)
+def test_distilbert_padded_on_the_left_is_distilbert_unpadded(saved):
+    source, folder = saved("distilbert")
+    model = hla.SoftmaxForMaskedLM.from_pretrained(folder)
+    inputs = batch("distilbert", "left")[1]
+    with torch.no_grad():
+        wanted = source(inputs["input_ids"][1:, 4:]).logits[0]
+        found = model(**inputs).logits[1, 4:]
+    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-5)
 
 
-FEATURES = [
-    ("bert", {"position_embedding_type": "relative_key"}, "position_embedding_type"),
-    ("bert", {"is_decoder": True}, "is_decoder"),
-    ("roberta", {"hidden_act": "relu"}, "hidden_act"),
-    ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx"),
-    ("gpt2", {"scale_attn_weights": False}, "scale_attn_weights"),
-    ("gpt2", {"add_cross_attention": True}, "add_cross_attention"),
-    ("mistral", {"sliding_window": 8}, "sliding window"),
-    ("qwen2", {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1,
-               "layer_types": ["full_attention", "sliding_attention"]}, "sliding window"),
-    ("llama", {"rope_parameters": {"rope_type": "yarn", "factor": 2.0, "rope_theta": 1e4}},
-     "rope_type='yarn'"),
-    ("llama", {"pretraining_tp": 2}, "pretraining_tp"),
-    ("llama", {"quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": True}},
-     "quantised"),
-]  # fmt: skip
+def test_what_is_no_weight_comes_along(tmp_path):
+    config = CONFIGS["bert"]()
+    config.id2label, config.label2id = {0: "a", 1: "b", 2: "c"}, {"a": 0, "b": 1, "c": 2}
+    config.problem_type, config.initializer_range = "multi_label_classification", 0.05
+    config.hidden_dropout_prob, config.classifier_dropout = 0.3, 0.4
+    scaled(hf.BertForSequenceClassification(config)).save_pretrained(tmp_path)
+    load = hla.CosformerForSequenceClassification.from_pretrained
+    for model in (load(tmp_path), load(tmp_path, num_labels=3)):
+        found = model.config
+        assert found.id2label == config.id2label
+        assert found.problem_type == "multi_label_classification"
+        assert (found.initializer_range, found.hidden_dropout_prob) == (0.05, 0.3)
+        assert found.classifier_dropout == 0.4
+    model = load(tmp_path, num_labels=5)
+    assert model.config.id2label == {i: f"LABEL_{i}" for i in range(5)}
+    report = model.conversion_report
+    assert {"classifier.out_proj.weight", "classifier.out_proj.bias"} == set(report.new)
+    assert "3 classes" in report.new["classifier.out_proj.weight"]
+    assert "classifier.dense.weight" in report.filled
+    softmax = hla.SoftmaxForSequenceClassification.from_pretrained(
+        tmp_path, attn_implementation="eager"
+    )
+    assert softmax.config._attn_implementation == "eager"
 
 
-@pytest.mark.parametrize(("kind", "fields", "match"), FEATURES)
-def test_what_the_trunk_has_no_place_for_is_refused_by_name(kind, fields, match, saved):
-    _, folder = saved(kind)
-    change(folder, **fields)
-    refused(match, kind, folder)
+def test_dropouts_of_the_other_architectures():
+    gpt2, distilbert = CONFIGS["gpt2"](), CONFIGS["distilbert"]()
+    gpt2.resid_pdrop, distilbert.dropout, distilbert.seq_classif_dropout = 0.25, 0.15, 0.35
+    model = hla.convert(hf.GPT2LMHeadModel(gpt2), "cosformer")
+    assert model.config.hidden_dropout_prob == 0.25
+    assert any("embd_pdrop" in note for note in model.conversion_report.notes)
+    model = hla.convert(hf.DistilBertForMaskedLM(distilbert), "cosformer")
+    assert (model.config.hidden_dropout_prob, model.config.classifier_dropout) == (0.15, 0.35)
 
 
-def test_a_config_that_contradicts_the_weights_names_every_field(saved):
-    _, folder = saved("bert")
-    match = r"hidden_size=64 \(the checkpoint: 24\).*norm_type='rmsnorm' \(the checkpoint: 'layer"
-    refused(match, "bert", folder, hidden_size=64, norm_type="rmsnorm")
-    refused("vocab_size", "bert", folder, config=hla.CosformerConfig(vocab_size=99))
-    refused(r"max_position_embeddings=16 ", "bert", folder, max_position_embeddings=16)
-    refused("must be a CosformerConfig", "bert", folder, config=hla.SoftmaxConfig())
-
-
-def test_keywords_without_meaning_are_refused(saved):
-    _, folder = saved("bert")
-    refused("Did you mean 'cos_horizon'", "bert", folder, cos_horizn=3)
-    refused("quantization_config", "bert", folder, quantization_config={"load_in_4bit": True})
-    refused("device_map='auto'", "bert", folder, device_map="auto")
-    moved = hla.CosformerForMaskedLM.from_pretrained(folder, device_map="cpu")
-    assert moved.device.type == "cpu"
-
-
-def test_encoders_and_decoders_are_not_mixed_up(saved):
-    _, folder = saved("bert")
-    with pytest.raises(ValueError, match="use CosformerForMaskedLM"):
-        hla.CosformerForCausalLM.from_pretrained(folder)
-    _, folder = saved("gpt2")
-    with pytest.raises(ValueError, match="use CosformerForCausalLM"):
-        hla.CosformerForMaskedLM.from_pretrained(folder)
-
-
-def test_b16_a_causal_nystrom_model_is_refused_before_weights_are_read(saved):
-    _, folder = saved("gpt2")
-    (folder / "model.safetensors").unlink()
-    for load in (hla.NystromModel.from_pretrained, lambda f: hla.convert(f, "nystrom")):
-        with pytest.raises(ValueError, match="no causal form"):
-            load(folder)
-
-
-def test_incomplete_checkpoints(saved, tmp_path):
+def test_what_the_user_sets_holds_in_generation_too(saved):
     _, folder = saved("llama")
-    weights = load_file(folder / "model.safetensors")
-    lost = "model.layers.1.mlp.up_proj.weight"
-    short = {name: tensor for name, tensor in weights.items() if name != lost}
-    save_file(short, folder / "model.safetensors", metadata={"format": "pt"})
-    refused(f"incomplete: it lacks {lost}", "llama", folder)
-    # A tensor of another shape than the config's.
-    wide = {**weights, lost: torch.zeros(41, 32)}
-    save_file(wide, folder / "model.safetensors", metadata={"format": "pt"})
-    refused("cannot be read", "llama", folder)
-    # One of several files.
-    language_model("llama").save_pretrained(tmp_path / "sharded", max_shard_size="20KB")
-    next((tmp_path / "sharded").glob("model-00002*")).unlink()
-    refused("cannot be read.*model-00002", "llama", tmp_path / "sharded")
+    load = hla.CosformerForCausalLM.from_pretrained
+    for model in (
+        load(folder, eos_token_id=7, use_cache=False),
+        load(folder, config=hla.CosformerConfig(eos_token_id=7, use_cache=False)),
+    ):
+        assert (model.config.eos_token_id, model.generation_config.eos_token_id) == (7, 7)
+        assert (model.config.use_cache, model.generation_config.use_cache) == (False, False)
+    half = [
+        load(folder, config=hla.CosformerConfig(dtype=torch.bfloat16)),
+        load(folder, dtype="bfloat16"),
+        hla.convert(language_model("llama"), "cosformer", dtype=torch.bfloat16),
+    ]
+    assert {model.dtype for model in half} == {torch.bfloat16}
 
 
-def test_tensors_that_the_architecture_does_not_read_are_reported(saved):
-    _, folder = saved("llama")
+def test_a_variant_of_ours_converted_to_itself_keeps_what_it_is(tmp_path):
+    torch.manual_seed(0)
+    config = hla.CosformerConfig(
+        vocab_size=VOCABULARY, hidden_size=24, num_hidden_layers=2, num_attention_heads=2,
+        intermediate_size=40, max_position_embeddings=32, initializer_range=0.2, cos_horizon=20,
+        feature_map="elu_plus_one", layer_attention=["softmax", "cosformer"],
+    )  # fmt: skip
+    source = hla.CosformerForCausalLM(config).eval()
+    source.save_pretrained(tmp_path)
+    inputs = batch("gpt2")[1]
+    for model in (hla.convert(source, "cosformer"), hla.convert(tmp_path, "cosformer")):
+        assert model.config.attention_names == ["softmax", "cosformer"]
+        assert (model.config.cos_horizon, model.config.feature_map) == (20, "elu_plus_one")
+        assert_complete(model.conversion_report, source, model)
+        with torch.no_grad():
+            assert torch.equal(model(**inputs).logits, source(**inputs).logits)
+    longer = hla.convert(tmp_path, "cosformer", max_position_embeddings=64, cos_horizon=64)
+    assert longer.model.embeddings.embed_positions.weight.shape[0] == 64
+
+
+def test_a_pooler_that_the_named_class_would_not_read(tmp_path):
+    # As the files of bert-base-uncased are: a pooler, and a class in the config without one.
+    source = scaled(hf.BertForPreTraining(CONFIGS["bert"]()))
+    source.save_pretrained(tmp_path)
+    change(tmp_path, architectures=["BertForMaskedLM"])
+    model = hla.SoftmaxForSequenceClassification.from_pretrained(tmp_path)
+    assert torch.equal(model.classifier.dense.weight, source.bert.pooler.dense.weight)
+    language = hla.SoftmaxForMaskedLM.from_pretrained(tmp_path)
+    assert "bert.pooler.dense.weight" in language.conversion_report.dropped
+
+
+def test_buffers_that_transformers_passes_over_are_reported(saved):
+    _, folder = saved("gpt2")
     weights = load_file(folder / "model.safetensors")
-    weights["model.layers.0.self_attn.extra"] = torch.zeros(3)
+    weights["transformer.h.0.attn.bias"] = torch.ones(1, 1, 32, 32)
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    model, info = hla.SoftmaxForCausalLM.from_pretrained(folder, output_loading_info=True)
-    assert info["unexpected_keys"] == {"model.layers.0.self_attn.extra"}
-    assert "does not read it" in model.conversion_report.dropped["model.layers.0.self_attn.extra"]
+    report = hla.SoftmaxForCausalLM.from_pretrained(folder).conversion_report
+    assert "transformer.h.0.attn.bias" in report.dropped
 
 
-def test_tokens_outside_the_vocabulary_are_dropped_and_said(saved):
-    _, folder = saved("gpt2", eos_token_id=50256)
-    model = hla.CosformerForCausalLM.from_pretrained(folder)
-    assert model.config.eos_token_id is None
-    assert any("eos_token_id 50256" in note for note in model.conversion_report.notes)
+def test_tied_heads_are_filled_and_other_heads_are_said_to_be_other(tmp_path, caplog):
+    scaled(hf.GPT2Model(CONFIGS["gpt2"]())).save_pretrained(tmp_path / "bare")
+    model = hla.SoftmaxForCausalLM.from_pretrained(tmp_path / "bare")
+    assert not model.conversion_report.new
+    assert "to be trained" not in caplog.text
+    source = scaled(hf.DistilBertForSequenceClassification(CONFIGS["distilbert"]()))
+    report = hla.convert(source, "softmax").conversion_report
+    assert "another form" in report.dropped["classifier.bias"]
+    report = hla.convert(scaled(hf.GPT2DoubleHeadsModel(CONFIGS["gpt2"]())), "softmax")
+    assert "lm_head.weight" in report.conversion_report.filled
 
 
-def test_no_such_variant_and_no_such_place(tmp_path, saved):
-    _, folder = saved("bert")
-    with pytest.raises(ValueError, match="Did you mean 'cosformer'"):
-        hla.convert(folder, "cosfromer")
-    with pytest.raises(OSError, match="nowhere"):
-        hla.CosformerForMaskedLM.from_pretrained(tmp_path / "nowhere")
+def test_a_missing_pooler_is_no_missing_weight(tmp_path):
+    scaled(hf.BertModel(CONFIGS["bert"](), add_pooling_layer=False)).save_pretrained(tmp_path)
+    model = hla.SoftmaxModel.from_pretrained(tmp_path)
+    assert not model.conversion_report.new
+    assert any("pooler" in note for note in model.conversion_report.notes)
+
+
+def test_old_spellings_in_config_files(saved):
+    _, folder = saved("llama")
+    change(folder, rope_parameters=None, rope_theta=100.0,
+           rope_scaling={"type": "linear", "factor": 4.0})  # fmt: skip
+    model = hla.SoftmaxForCausalLM.from_pretrained(folder)
+    assert model.config.rope_parameters["rope_type"] == "linear"
+    _, folder = saved("qwen2")
+    change(folder, attention_bias=False)
+    assert hla.SoftmaxForCausalLM.from_pretrained(folder).config.attention_bias
+
+
+def test_another_attention_is_announced(saved, caplog):
+    _, folder = saved("llama")
+    hla.SoftmaxForCausalLM.from_pretrained(folder)
+    assert "another function" not in caplog.text
+    hla.CosformerForCausalLM.from_pretrained(folder)
+    assert "another function until it is finetuned" in caplog.text
+
+
+def test_configs_are_pickled_by_any_protocol():
+    config = hla.CosformerConfig(cos_horizon=7)
+    for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+        again = pickle.loads(pickle.dumps(config, protocol))
+        assert again == config
+        assert again.given_fields == {"cos_horizon"}
+
+
+class MyConfig(hla.CosformerConfig):
+    model_type = "my_cosformer"
+
+
+class MyLM(hla.CosformerForMaskedLM):
+    config_class = MyConfig
+
+
+def test_subclasses_of_ours(tmp_path):
+    source = language_model("bert")
+    source.save_pretrained(tmp_path / "bert")
+    model = MyLM.from_pretrained(tmp_path / "bert")
+    assert not model.conversion_report.new

@@ -2,7 +2,9 @@
 
 import importlib.util
 import json
+import os
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ import transformers as hf
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 
 import hf_linear_attn as hla
+from hf_linear_attn.training.new_folder import new_folder
 from hf_linear_attn.training.program import run_program
 from tests.models.foreign_models import CONFIGS, DECODERS, VOCABULARY, batch, language_model
 
@@ -126,9 +129,106 @@ def test_attention_transfer_on_the_way(source, tmp_path, capsys):
                      for name in ("plain", "fitted"))  # fmt: skip
     moved = {n for n in plain if not torch.equal(plain[n], fitted[n])}
     assert {n.split("self_attn.")[-1] for n in moved} == {"q_proj.weight", "k_proj.weight"}
+    page = (tmp_path / "fitted" / "conversion.md").read_text()
+    assert page.count("then fitted by attention transfer") == 4
+    assert "## Attention transfer" in page
+    assert "fitted" not in (tmp_path / "plain" / "conversion.md").read_text()
     means = [line.split() for line in said.splitlines() if "mean" in line]
     shares = [float(word) for word in means[0] if word.replace(".", "").isdigit()]
     assert shares[1] < shares[0]
+
+
+def spied_teacher(monkeypatch):
+    """The attention of the teacher of the next transfer, which then breaks off."""
+    seen = []
+
+    def stop(teacher, *args, **kwargs):
+        seen.extend(teacher.config.attention_names)
+        raise ValueError("seen enough")
+
+    monkeypatch.setattr(CONVERT, "transfer_attention", stop)
+    return seen
+
+
+def test_the_old_attention_is_the_source_s_own(source, tmp_path, monkeypatch):
+    text, folder = tmp_path / "text.txt", source("llama")
+    text.write_text(TEXT * 60)
+    own = tmp_path / "own"
+    CONVERT.main([
+        str(folder), "--to", "cosformer", "--output", str(own), "--config_overrides",
+        "layer_attention=[cosformer,softmax],cos_horizon=32",
+    ])  # fmt: skip
+    distill = ["--distill", str(text), "--steps", "1", "--block_size", "16", "--batch_size", "2"]
+    for origin, wanted in ((own, ["cosformer", "softmax"]), (folder, ["softmax"] * 2)):
+        seen = spied_teacher(monkeypatch)
+        with pytest.raises(ValueError, match="seen enough"):
+            CONVERT.main([
+                str(origin), "--to", "linear_transformer", "--output", str(tmp_path / "o"),
+                *distill,
+            ])  # fmt: skip
+        assert seen == wanted
+    # The same variant again: longer, and with another order of layers.
+    CONVERT.main([
+        str(own), "--to", "cosformer", "--output", str(tmp_path / "again"), "--max_positions",
+        "128", "--config_overrides", "layer_attention=[cosformer,cosformer]",
+    ])  # fmt: skip
+    config = hf.AutoConfig.from_pretrained(tmp_path / "again")
+    assert (config.cos_horizon, config.max_position_embeddings) == (32, 128)
+
+
+def test_ids_with_gaps_keep_their_rows(source, tmp_path):
+    folder = source("llama", size=20)
+    file = folder / "tokenizer.json"
+    text = json.loads(file.read_text())
+    vocabulary = text["model"]["vocab"]
+    last = max(vocabulary, key=vocabulary.get)
+    vocabulary[last] = 54
+    file.write_text(json.dumps(text))
+    CONVERT.main([str(folder), "--to", "cosformer", "--output", str(tmp_path / "out"),
+                  "--unused_vocab", "drop"])  # fmt: skip
+    model = hf.AutoModelForCausalLM.from_pretrained(tmp_path / "out")
+    assert model.config.vocab_size == 55
+    ids = hf.AutoTokenizer.from_pretrained(tmp_path / "out")(last, return_tensors="pt").input_ids
+    assert model(ids).logits.isfinite().all()
+
+
+def test_the_tokenizer_goes_as_far_as_the_model(source, tmp_path):
+    folder = source("bert")
+    tokenizer = hf.AutoTokenizer.from_pretrained(folder)
+    tokenizer.model_max_length = 34
+    tokenizer.save_pretrained(folder)
+    CONVERT.main([str(folder), "--to", "cosformer", "--output", str(tmp_path / "out"),
+                  "--max_positions", "80"])  # fmt: skip
+    assert hf.AutoTokenizer.from_pretrained(tmp_path / "out").model_max_length == 80
+    assert "model_max_length was 34" in (tmp_path / "out" / "conversion.md").read_text()
+
+
+def test_places_that_cannot_be_written_to_show_before_the_work(source, tmp_path, capsys,
+                                                               monkeypatch):  # fmt: skip
+    folder = source("llama")
+    monkeypatch.setattr(CONVERT, "_convert", lambda args: pytest.fail("the work has begun"))
+    (tmp_path / "file").write_text("")
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "to_empty").symlink_to(tmp_path / "empty")
+    argv = (folder, "--to", "cosformer", "--output")
+    refused(capsys, "cannot be made", *argv, tmp_path / "file" / "out")
+    refused(capsys, "nothing is overwritten", *argv, tmp_path / "link")
+    refused(capsys, "nothing is overwritten", *argv, tmp_path / "to_empty")
+    refused(capsys, "lies in the source", *argv, folder / "out")
+
+
+def test_sigterm_leaves_nothing(tmp_path):
+    def work():
+        with new_folder(tmp_path / "out") as folder:
+            (folder / "weights").write_text("half")
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(SystemExit) as left:
+        work()
+    assert left.value.code == 143
+    assert not list(tmp_path.iterdir())
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
 def test_unused_rows_of_the_vocabulary_are_decided_by_the_user(source, tmp_path, capsys):
