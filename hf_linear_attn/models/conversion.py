@@ -263,9 +263,9 @@ def keep_settings(
         chosen: config fields that the user set; token ids and use_cache hold in generation, too.
         dtype: None = the source's.
     """
-    dtype = source.dtype if dtype is None else dtype
-    target.to(dtype)
-    target.config.dtype = dtype
+    wanted: Any = source.dtype if dtype is None else dtype
+    target.to(dtype=wanted)
+    target.config.dtype = wanted
     if getattr(source, "generation_config", None) is not None and target.can_generate():
         settings = source.generation_config.to_dict()
         settings |= {name: chosen[name] for name in _IN_GENERATION if name in chosen}
