@@ -14,6 +14,7 @@ from transformers import Cache
 from hf_linear_attn.attention.base import Attention
 from hf_linear_attn.attention.value_checks import any_wrong
 from hf_linear_attn.integrations.stock_fields import STOCK_NAMES, given_fields, stock_mechanism
+from hf_linear_attn.integrations.stock_positions import note_queries
 from hf_linear_attn.models.cache import StateLayer
 from hf_linear_attn.models.cache_step import count_on
 from hf_linear_attn.models.token_layout import token_keywords
@@ -114,12 +115,15 @@ class StockStateLayer(StateLayer):
         tokens = token_keywords(real, None, None, (batch, new), query.device, first=first)
         positions = tokens["query_positions"]
         assert positions is not None
+        positions = positions.expand(batch, -1)
+        if mechanism.uses_positions:
+            note_queries(module.config, positions)
         out, state = mechanism(
             query, key, value, causal=True, key_mask=real, query_positions=positions,
             state=self.state,
         )  # fmt: skip
         assert state is not None
-        self.advance(state, count_on(self.seen, real, positions.expand(batch, -1)), new)
+        self.advance(state, count_on(self.seen, real, positions), new)
         self.handed_over = False
         return out
 

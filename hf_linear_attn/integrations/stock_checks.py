@@ -28,8 +28,9 @@ _CANNOT = {
     "indices": "a choice of keys for every query",
 }
 
-# About the call, the loss or the outputs, not about attention. position_ids has done its work: it
-# reached the position embeddings, and restarts reached the mask function.
+# About the call, the loss or the outputs, not about attention. position_ids reached the position
+# embeddings; restarts, which reach the mask function only without a mask and without a cache, are
+# looked for by `refuse_restarts`.
 _HARMLESS = {
     "cache",
     "cache_position",
@@ -125,22 +126,33 @@ def check_dropout(name: str, mechanism: Attention, dropout: float) -> None:
         )
 
 
-def is_causal(module: nn.Module, given: bool | None) -> bool:
+def is_causal(module: nn.Module, given: bool | None, told: bool | None) -> bool:
     """Does a token see only those before it?
 
     Args:
-        module: the attention module.
-        given: the call's is_causal, which goes first.
+        module: the attention module, whose is_causal is asked last: softmax attention follows its
+            mask, and in some models the flag says something else.
+        given: the call's is_causal.
+        told: what the mask says (`told_causality`).
 
     Raises:
-        ValueError: nobody says.
+        ValueError: nobody says, or the call contradicts the mask.
     """
+    if told is not None and given is not None and bool(given) != told:
+        raise ValueError(
+            f"{type(module).__name__} is called with is_causal={given}, but the mask that "
+            f"Transformers made for it is {'' if told else 'not '}causal. Leave is_causal out; "
+            "config.is_causal=False makes a decoder see both sides."
+        )
+    if told is not None:
+        return told
     if given is not None:
         return bool(given)
     own = getattr(module, "is_causal", None)
     if own is None:
         raise ValueError(
-            f"{type(module).__name__} does not say whether it is causal (it has no is_causal, as "
-            "attention modules of Transformers do), so linear attention cannot know."
+            f"neither {type(module).__name__} (it has no is_causal, as attention modules of "
+            "Transformers do) nor a mask says whether it is causal, so linear attention cannot "
+            "know."
         )
     return bool(own) and getattr(getattr(module, "config", None), "is_causal", True) is not False

@@ -140,22 +140,6 @@ def test_a_horizon_of_each_rows_length_has_no_form_for_decoders():
     stock_model("bert", "cosformer", cos_horizon="length")(tokens(2, 9))
 
 
-def test_a_causality_that_is_not_told_or_makes_no_sense():
-    model, memory = (
-        stock_model("gpt2", "cosformer", add_cross_attention=True),
-        torch.randn(1, 4, 32),
-    )
-    given = {"encoder_hidden_states": memory, "use_cache": False}
-    model(tokens(1, 5), **given)
-    cross = model.transformer.h[0].crossattention
-    cross.is_causal = True
-    with pytest.raises(ValueError, match="is cross-attention and says that it is causal"):
-        model(tokens(1, 5), **given)
-    del cross.is_causal
-    with pytest.raises(ValueError, match="does not say whether it is causal"):
-        model(tokens(1, 5), **given)
-
-
 def test_sliding_windows():
     config = hf.MixtralConfig(**SIZES | GROUPED, sliding_window=4)
     model = hf.MixtralForCausalLM._from_config(config, attn_implementation="transnormer_diag")
