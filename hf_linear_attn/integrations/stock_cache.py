@@ -47,10 +47,13 @@ class StockStateLayer(StateLayer):
 
     def __init__(self, config: Any):
         super().__init__()
+        self.config = config
         self.signature = _signature(config)
         self.handed_over = False
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "StockStateLayer":
+        # A copy belongs to the same model, whose config may yet change.
+        memo[id(self.config)] = self.config
         return cast(StockStateLayer, super().__deepcopy__(memo))
 
     def update(
@@ -73,16 +76,20 @@ class StockStateLayer(StateLayer):
                 "keywords to cache.update (kwargs=kwargs). Leave the cache out: the ordinary one "
                 "(DynamicCache) gives the same results and grows with the text."
             )
-        if self.handed_over:
-            raise ValueError(
-                "LinearStateCache was filled, but no attention of this package took its state: the "
-                "model runs another attn_implementation, or a call broke off. Load it with "
-                f"attn_implementation={self.signature['attn_implementation']!r} and begin with a "
-                "new cache."
-            )
+        if self.handed_over or self.config._attn_implementation not in STOCK_NAMES:
+            raise self.not_taken()
         self.handed_over = True
         keywords[HANDED] = self
         return key_states, value_states
+
+    def not_taken(self) -> ValueError:
+        """The refusal of a model that would leave what the layer holds aside."""
+        return ValueError(
+            "LinearStateCache was filled, but no attention of this package took its state: the "
+            "model runs another attn_implementation, or a call broke off. Load it with "
+            f"attn_implementation={self.signature['attn_implementation']!r} and begin with a "
+            "new cache."
+        )
 
     def reset(self) -> None:
         """Forget everything."""
@@ -194,7 +201,8 @@ class LinearStateCache(Cache):
         """See `StockStateLayer.update`.
 
         Raises:
-            ValueError: an earlier call broke off between the layers, or there are too few.
+            ValueError: an earlier call broke off between the layers, there are too few, or the
+                layer before was handed to a model whose attention did not take it.
         """
         layers = cast(list[StockStateLayer], self.layers)
         if layer_idx >= len(layers):
@@ -202,6 +210,9 @@ class LinearStateCache(Cache):
                 f"LinearStateCache was made for a model of {len(layers)} layers. Use "
                 "LinearStateCache(model.config)."
             )
+        before = next((x for i, x in enumerate(layers) if x.handed_over and i != layer_idx), None)
+        if before is not None:
+            raise before.not_taken()
         lengths = {layer.get_seq_length() for layer in layers}
         if layer_idx == 0 and len(lengths) > 1:
             raise ValueError(

@@ -160,16 +160,18 @@ def _check_module(name: str, module: nn.Module) -> None:
 
 
 def _warn_of_others(model: PreTrainedModel, name: str) -> None:
-    """Say once which attention of a model stays what it is, whichever part is built first."""
+    """Say once which attention of a model stays what it is.
+
+    The words are the same for a model and for one around it, so that they are said once.
+    """
     others = set()
-    for module in model.modules():
-        kind = type(module).__name__
-        inside = any(calls_interface(part) for part in module.modules())
-        if kind.endswith("Attention") and not inside:
-            others.add(kind)
+    for parent in model.modules():
+        for module in parent.children():
+            inside = any(map(calls_interface, module.modules()))
+            if type(module).__name__.endswith("Attention") and not inside:
+                others.add(f"{type(module).__name__} in {type(parent).__name__}")
     if others:
-        family = type(model).__module__.rpartition(".")[2].removeprefix("modeling_")
         logger.warning_once(
-            f"attn_implementation={name!r} does not reach {', '.join(sorted(others))} in "
-            f"{family}: these compute attention of their own."
+            f"attn_implementation={name!r} does not reach {', '.join(sorted(others))}: these "
+            "compute attention of their own."
         )

@@ -228,11 +228,41 @@ def test_another_horizon_is_another_model():
 def test_a_state_that_nobody_takes_is_noticed():
     """Another implementation would attend to the new tokens alone."""
     ids = tokens(1, 6)
-    cache = given_cache(stock_model("gpt2", "cosformer"))
-    softmax = stock_model("gpt2", "sdpa")
-    softmax(ids, cache=cache)
-    with pytest.raises(ValueError, match="no attention of this package took its state"):
-        softmax(ids[:, :1], cache=cache)
+    model, softmax = stock_model("gpt2", "cosformer"), stock_model("gpt2", "sdpa")
+    for filled in (False, True):
+        cache = given_cache(model)
+        if filled:
+            model(ids, cache=cache)
+        with pytest.raises(ValueError, match="no attention of this package took its state"):
+            softmax(ids[:, :1], cache=cache)
+
+
+def test_a_model_that_was_changed_since_is_noticed_in_its_only_layer():
+    ids, model = tokens(1, 6), stock_model("gpt2", "cosformer", n_layer=1)
+    cache = given_cache(model)
+    model(ids, cache=cache)
+    again = copy.deepcopy(cache)
+    model.set_attn_implementation("sdpa")
+    for filled in (cache, again):
+        with pytest.raises(ValueError, match="no attention of this package took its state"):
+            model(ids[:, :1], cache=filled)
+    model.set_attn_implementation("cosformer")
+    model(ids[:, :1], cache=cache)
+
+
+def test_a_cache_of_fewer_layers_or_other_rows_is_refused():
+    model = stock_model("gpt2", "cosformer")
+    with pytest.raises(ValueError, match="num_hidden_layers is 1 there and 2 here"):
+        model(tokens(1, 5), cache=given_cache(stock_model("gpt2", "cosformer", n_layer=1)))
+    grown = stock_model("gpt2", "cosformer")
+    grown.transformer.h.append(copy.deepcopy(grown.transformer.h[1]))
+    grown.transformer.h[2].attn.layer_idx = 2
+    with pytest.raises(ValueError, match="made for a model of 2 layers"):
+        grown(tokens(1, 5), cache=given_cache(grown))
+    cache = given_cache(model)
+    model(tokens(2, 5), cache=cache)
+    with pytest.raises(ValueError, match="the cache holds 2 rows, the input has 3"):
+        model(tokens(3, 1), cache=cache)
 
 
 def test_models_that_do_not_hand_their_keywords_on_are_refused():
