@@ -40,13 +40,14 @@ def watch_models() -> None:
         original = getattr(PreTrainedModel, name)
         if not hasattr(original, _MARK):
             setattr(PreTrainedModel, name, _marked(wrap(original)))
-    build = PreTrainedModel._from_config.__func__
+    models: Any = PreTrainedModel
+    build = models._from_config.__func__
     if not hasattr(build, _MARK):
-        PreTrainedModel._from_config = classmethod(_marked(_restoring(build)))
-    named: Any = PreTrainedConfig._attn_implementation
+        models._from_config = classmethod(_marked(_restoring(build)))
+    configs: Any = PreTrainedConfig
+    named = configs._attn_implementation
     if not hasattr(named.fset, _MARK):
-        setter = _marked(_checked_parts(named.fset))
-        PreTrainedConfig._attn_implementation = property(named.fget, setter)
+        configs._attn_implementation = property(named.fget, _marked(_checked_parts(named.fset)))
 
 
 def _marked(function: Any) -> Any:

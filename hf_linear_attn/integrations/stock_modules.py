@@ -15,7 +15,7 @@ from torch import nn
 from transformers import AttentionInterface, PreTrainedModel
 
 # Not the rope in "property".
-_ROTATION = re.compile(r"[Rr]otary|[Rr]otate|(?:^|_|m|M)rope|Rope|RoPE|ROPE")
+_ROTATION = re.compile(r"(?i:rotary|rotate)|(?:^|_|m|M)rope|Rope|RoPE|ROPE")
 _CALLS: dict[type, bool] = {}
 _NAMES: dict[type, tuple[str, ...]] = {}
 _WORDS: dict[type, frozenset[str]] = {}

@@ -5,6 +5,8 @@ import copy
 import pytest
 import torch
 from transformers import (
+    AttentionInterface,
+    AttentionMaskInterface,
     BertConfig,
     DynamicCache,
     EncoderDecoderConfig,
@@ -27,6 +29,7 @@ from tests.integrations.stock_models import (
     stock_model,
     tokens,
 )
+from tests.reference import REFERENCES
 
 STEPS = {"max_new_tokens": 9, "do_sample": False, "pad_token_id": 1, "output_logits": True,
          "return_dict_in_generate": True}  # fmt: skip
@@ -313,3 +316,45 @@ def test_a_static_cache_is_refused():
     model = stock_model("gpt2", "cosformer")
     with pytest.raises(ValueError, match="static or sliding cache"):
         generated(model, cache_implementation="static")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", KERNELIZED)
+def test_prefix_tuning_of_a_decoder_is_attention_to_tokens_before(name):
+    """PEFT puts keys of no token into an ordinary cache: they count as the first tokens."""
+    import peft
+
+    model, ids = stock_model("gpt2", name), tokens(2, 9)
+    # Its learned positions count pads, under any attention; PEFT takes no others.
+    torch.nn.init.zeros_(model.transformer.wpe.weight)
+    config = peft.PrefixTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=3)
+    tuned = peft.get_peft_model(model, config).eval()
+    torch.nn.init.normal_(tuned.prompt_encoder.default.embedding.weight)
+    wide, mask, _ = padded(ids, 4, 0)
+    with torch.no_grad():
+        found = tuned(input_ids=ids).logits
+        padded_too = tuned(input_ids=wide, attention_mask=mask).logits[:, 4:]
+        torch.testing.assert_close(padded_too, found, atol=1e-4, rtol=1e-4)
+        with tuned.disable_adapter():
+            assert (tuned(input_ids=ids).logits - found).abs().max() > 1e-2
+        model.set_attn_implementation(as_reference(name))
+        expected = tuned(input_ids=ids).logits
+        model.set_attn_implementation(name)
+        torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
+
+
+def as_reference(name):
+    """The O(n²) formula, whose queries are the last of its keys."""
+
+    def attend(module, query, key, value, attention_mask, **kwargs):
+        past = key.shape[2] - query.shape[2]
+        whole = torch.nn.functional.pad(query, (0, 0, past, 0))
+        fields = {"cos_horizon": 24} if name == "cosformer" else {}
+        out = REFERENCES[name](
+            whole.double(), key.double(), value.double(), causal=True, key_mask=None, **fields
+        )
+        return out[:, :, past:].to(query.dtype).transpose(1, 2).contiguous(), None
+
+    AttentionInterface.register(f"prefixed_{name}", attend)
+    AttentionMaskInterface.register(f"prefixed_{name}", lambda **kwargs: None)
+    return f"prefixed_{name}"
