@@ -171,6 +171,13 @@ def test_keys_of_no_tokens_are_refused():
         make(causal_mask_function, kv_offset=3)
 
 
+def test_a_static_cache_is_refused_in_a_graph_too(monkeypatch):
+    """There the offset is a tensor, whose value the graph must not ask for."""
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    with pytest.raises(ValueError, match="a graph cannot look which"):
+        make(causal_mask_function, q_offset=torch.tensor(0))
+
+
 def test_a_mask_of_another_length_is_refused():
     model = stock_model("gpt2", "cosformer")
     for use_cache in (True, False):
