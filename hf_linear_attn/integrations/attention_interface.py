@@ -31,10 +31,15 @@ from hf_linear_attn.integrations.stock_fields import (
     stock_mechanism,
     warn_of_flat_weights,
 )
-from hf_linear_attn.integrations.stock_masks import key_tokens, stock_mask
+from hf_linear_attn.integrations.stock_masks import key_tokens, stock_mask, told_causality
 from hf_linear_attn.integrations.stock_models import watch_models
 from hf_linear_attn.integrations.stock_modules import attends_to_others
-from hf_linear_attn.integrations.stock_positions import note_queries, noted_queries
+from hf_linear_attn.integrations.stock_positions import (
+    note_queries,
+    noted_queries,
+    positions_of_last,
+    refuse_restarts,
+)
 from hf_linear_attn.models.token_layout import packed_segments
 
 
@@ -67,10 +72,10 @@ def stock_attention(
         module: the attention module that calls.
         query: float (batch, heads, queries, head_dim).
         key, value: float (batch, kv_heads, keys, ·), those in the cache included.
-        attention_mask: what `stock_mask` made, four dimensions, or None.
+        attention_mask: what `stock_mask` made, a user's of four dimensions, or None.
         dropout: probability for weights over keys.
         scaling: factor on the scores of softmax attention; None = 1/√head_dim.
-        is_causal: goes before module.is_causal.
+        is_causal: must agree with the mask, and goes before module.is_causal.
         output_attentions: also return explicit weights (batch, heads, queries, keys).
         **kwargs: seq_idx, cu_seq_lens_q and cu_seq_lens_k for packed rows, a layer of
             `LinearStateCache`, and what is refused or harmless (`stock_checks`).
@@ -84,18 +89,18 @@ def stock_attention(
     layer = kwargs.pop(HANDED, None)
     packing = {key: kwargs.pop(key, None) for key in ("seq_idx", "cu_seq_lens_q", "cu_seq_lens_k")}
     refuse_keywords(name, module, kwargs)
-    causal, mechanism = _prepared(name, module, is_causal, dropout)
+    told = told_causality(attention_mask, query.shape[2])
+    causal, mechanism = _prepared(name, module, is_causal, told, dropout)
     query = scaled_query(name, mechanism, module, query, scaling)
-    wants_weights = bool(output_attentions) or _collected()
-    queries, keys = query.shape[2], key.shape[2]
     past = 0 if layer is None else layer.seq_length
-    crossed = not causal and (attends_to_others(module) or queries != keys)
-    warn_of_flat_weights(mechanism, module.config, past + keys)
-    mask, segments = key_tokens(
-        attention_mask, query.shape[0], queries, past + keys, causal=causal, crossed=crossed
+    keys = past + key.shape[2]
+    warn_of_flat_weights(mechanism, module.config, keys)
+    mask, segments, crossed = _read_mask(
+        module, query, keys, attention_mask, packing, causal=causal, past=past
     )
-    whole = queries == keys and not (crossed or past)
-    segments = _packed(segments, packing, (query.shape[0], keys), whole=whole)
+    if causal and segments is None:
+        refuse_restarts(kwargs.get("position_ids"), mask, query.shape[0])
+    wants_weights = bool(output_attentions) or _collected()
     if layer is not None:
         _check_state_call(causal, segments, wants_weights)
         out = layer.attend(mechanism, module, query, key, value, mask)
@@ -104,8 +109,31 @@ def stock_attention(
         tokens = _crossed_tokens(name, mechanism, module, query, mask, keys)
     else:
         tokens = {"key_mask": mask, "query_segments": segments}
-        if causal:
-            query = _all_queries(mechanism, module, query, mask, keys)
+    return _attend(mechanism, module, query, key, value, tokens, causal, wants_weights)
+
+
+def _read_mask(
+    module: nn.Module, query: Tensor, keys: int, attention_mask: Tensor | None,
+    packing: dict[str, Any], *, causal: bool, past: int,
+) -> tuple[Tensor | None, Tensor | None, bool]:  # fmt: skip
+    """Padding and documents of all keys, and whether the queries are other tokens than those."""
+    batch, queries = query.shape[0], query.shape[2]
+    crossed = not causal and (attends_to_others(module) or queries != keys - past)
+    mask, segments = key_tokens(
+        attention_mask, batch, queries, keys, causal=causal, crossed=crossed
+    )
+    whole = queries == keys and not crossed
+    return mask, _packed(segments, packing, (batch, keys - past), whole=whole), crossed
+
+
+def _attend(
+    mechanism: Attention, module: nn.Module, query: Tensor, key: Tensor, value: Tensor,
+    tokens: dict[str, Any], causal: bool, wants_weights: bool,
+) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+    """The mechanism over all keys, and what came of the queries that were asked."""
+    queries = query.shape[2]
+    if causal:
+        query = _all_queries(mechanism, module, query, tokens["key_mask"], key.shape[2])
     out, _ = mechanism(query, key, value, causal=causal, **tokens)
     weights = None
     if wants_weights:
@@ -121,7 +149,7 @@ def _all_queries(
     A mechanism counts from the first token on, and its queries are its keys' tokens.
     """
     if mechanism.uses_positions:
-        note_queries(module.config, mask, query.shape[0], keys, query)
+        note_queries(module.config, positions_of_last(mask, query.shape[0], keys, query))
     past = keys - query.shape[2]
     return nn.functional.pad(query, (0, 0, past, 0)) if past > 0 else query
 
@@ -134,10 +162,10 @@ def _collected() -> bool:
 
 
 def _prepared(
-    name: str, module: nn.Module, given: bool | None, dropout: float
+    name: str, module: nn.Module, given: bool | None, told: bool | None, dropout: float
 ) -> tuple[bool, Attention]:
     """Is the layer causal, and its mechanism, refused where it does not fit."""
-    causal = is_causal(module, given)
+    causal = is_causal(module, given, told)
     mechanism = stock_mechanism(name, module.config, dropout)
     refuse_rotated(name, mechanism, module)
     check_dropout(name, mechanism, dropout)
@@ -147,7 +175,7 @@ def _prepared(
         )
     if causal and attends_to_others(module):
         raise ValueError(
-            f"{type(module).__name__} is cross-attention and says that it is causal; linear "
+            f"{type(module).__name__} is cross-attention and is to be causal; linear "
             "attention cannot know which of its keys a query may see."
         )
     return causal, mechanism

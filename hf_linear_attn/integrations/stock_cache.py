@@ -14,6 +14,7 @@ from transformers import Cache
 from hf_linear_attn.attention.base import Attention
 from hf_linear_attn.attention.value_checks import any_wrong
 from hf_linear_attn.integrations.stock_fields import STOCK_NAMES, given_fields, stock_mechanism
+from hf_linear_attn.integrations.stock_positions import note_queries
 from hf_linear_attn.models.cache import StateLayer
 from hf_linear_attn.models.cache_step import count_on
 from hf_linear_attn.models.token_layout import token_keywords
@@ -46,10 +47,13 @@ class StockStateLayer(StateLayer):
 
     def __init__(self, config: Any):
         super().__init__()
+        self.config = config
         self.signature = _signature(config)
         self.handed_over = False
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "StockStateLayer":
+        # A copy belongs to the same model, whose config may yet change.
+        memo[id(self.config)] = self.config
         return cast(StockStateLayer, super().__deepcopy__(memo))
 
     def update(
@@ -72,16 +76,20 @@ class StockStateLayer(StateLayer):
                 "keywords to cache.update (kwargs=kwargs). Leave the cache out: the ordinary one "
                 "(DynamicCache) gives the same results and grows with the text."
             )
-        if self.handed_over:
-            raise ValueError(
-                "LinearStateCache was filled, but no attention of this package took its state: the "
-                "model runs another attn_implementation, or a call broke off. Load it with "
-                f"attn_implementation={self.signature['attn_implementation']!r} and begin with a "
-                "new cache."
-            )
+        if self.handed_over or self.config._attn_implementation not in STOCK_NAMES:
+            raise self.not_taken()
         self.handed_over = True
         keywords[HANDED] = self
         return key_states, value_states
+
+    def not_taken(self) -> ValueError:
+        """The refusal of a model that would leave what the layer holds aside."""
+        return ValueError(
+            "LinearStateCache was filled, but no attention of this package took its state: the "
+            "model runs another attn_implementation, or a call broke off. Load it with "
+            f"attn_implementation={self.signature['attn_implementation']!r} and begin with a "
+            "new cache."
+        )
 
     def reset(self) -> None:
         """Forget everything."""
@@ -114,12 +122,15 @@ class StockStateLayer(StateLayer):
         tokens = token_keywords(real, None, None, (batch, new), query.device, first=first)
         positions = tokens["query_positions"]
         assert positions is not None
+        positions = positions.expand(batch, -1)
+        if mechanism.uses_positions:
+            note_queries(module.config, positions)
         out, state = mechanism(
             query, key, value, causal=True, key_mask=real, query_positions=positions,
             state=self.state,
         )  # fmt: skip
         assert state is not None
-        self.advance(state, count_on(self.seen, real, positions.expand(batch, -1)), new)
+        self.advance(state, count_on(self.seen, real, positions), new)
         self.handed_over = False
         return out
 
@@ -190,7 +201,8 @@ class LinearStateCache(Cache):
         """See `StockStateLayer.update`.
 
         Raises:
-            ValueError: an earlier call broke off between the layers, or there are too few.
+            ValueError: an earlier call broke off between the layers, there are too few, or the
+                layer before was handed to a model whose attention did not take it.
         """
         layers = cast(list[StockStateLayer], self.layers)
         if layer_idx >= len(layers):
@@ -198,6 +210,9 @@ class LinearStateCache(Cache):
                 f"LinearStateCache was made for a model of {len(layers)} layers. Use "
                 "LinearStateCache(model.config)."
             )
+        before = next((x for i, x in enumerate(layers) if x.handed_over and i != layer_idx), None)
+        if before is not None:
+            raise before.not_taken()
         lengths = {layer.get_seq_length() for layer in layers}
         if layer_idx == 0 and len(lengths) > 1:
             raise ValueError(

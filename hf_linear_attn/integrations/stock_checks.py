@@ -6,12 +6,14 @@ refused, too, for it may change what the layer computes.
 
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from transformers.utils import logging
 
 from hf_linear_attn.attention.base import Attention
 from hf_linear_attn.attention.kernelized import KernelizedAttention
 from hf_linear_attn.integrations.stock_modules import rotates
+from hf_linear_attn.models.foreign_config import WEIGHT_MAPS
 
 logger = logging.get_logger(__name__)
 
@@ -28,8 +30,9 @@ _CANNOT = {
     "indices": "a choice of keys for every query",
 }
 
-# About the call, the loss or the outputs, not about attention. position_ids has done its work: it
-# reached the position embeddings, and restarts reached the mask function.
+# About the call, the loss or the outputs, not about attention. position_ids reached the position
+# embeddings; restarts, which reach the mask function only without a mask and without a cache, are
+# looked for by `refuse_restarts`.
 _HARMLESS = {
     "cache",
     "cache_position",
@@ -48,9 +51,9 @@ _HARMLESS = {
 }
 
 _CONVERTED = {
-    "cosformer": "CosformerForCausalLM or CosformerForMaskedLM",
-    "linear_transformer": "LinearTransformerForCausalLM or LinearTransformerForMaskedLM",
-    "transnormer_norm": "TransNormerForCausalLM or TransNormerForMaskedLM",
+    "cosformer": "Cosformer",
+    "linear_transformer": "LinearTransformer",
+    "transnormer_norm": "TransNormer",
 }
 
 
@@ -63,29 +66,41 @@ def refuse_keywords(name: str, module: nn.Module, keywords: dict[str, Any]) -> N
     for keyword, value in keywords.items():
         if value is None or value is False or keyword in _HARMLESS:
             continue
-        what = _CANNOT.get(keyword, "something this package does not know of")
-        raise ValueError(
-            f"attn_implementation={name!r} cannot honour {keyword!r}, with which "
-            f"{type(module).__name__} asks for {what}. Switch it off in the model's config where "
-            "it can be, or use another attn_implementation for this model."
-        )
+        raise cannot_honour(name, module, keyword)
+
+
+def cannot_honour(name: str, module: nn.Module, keyword: str) -> ValueError:
+    """The refusal of one keyword of an attention function."""
+    what = _CANNOT.get(keyword, "something this package does not know of")
+    return ValueError(
+        f"attn_implementation={name!r} cannot honour {keyword!r}, with which "
+        f"{type(module).__name__} asks for {what}. Switch it off in the model's config where "
+        "it can be, or use another attn_implementation for this model."
+    )
 
 
 def refuse_rotated(name: str, mechanism: Attention, module: nn.Module) -> None:
     """Refuse an elementwise map of queries and keys that are rotated already.
 
     Raises:
-        ValueError: names mechanisms that fit, and the way through conversion.
+        ValueError: names mechanisms that fit, and the way through conversion where there is one.
     """
     if not isinstance(mechanism, KernelizedAttention) or not rotates(module):
         return
+    fitting = "'transnormer_diag'" if is_flagged_causal(module) else "'transnormer_diag', 'nystrom'"
+    known = WEIGHT_MAPS.get(getattr(module.config, "model_type", ""))
+    way = f"Mechanisms that fit: {fitting}."
+    if known is not None:
+        head = "ForCausalLM" if known.is_decoder else "ForMaskedLM"
+        way += (
+            " Or convert the checkpoint, which puts the map before the rotation: "
+            f"{_CONVERTED[name]}{head}.from_pretrained(checkpoint)."
+        )
     raise ValueError(
         f"attn_implementation={name!r} cannot be used with {type(module).__name__}: it rotates "
         "queries and keys by their positions (RoPE) before attention is called, and a map of each "
         "entry of a rotated vector knows no distances (padding on the left would change results). "
-        "Convert the checkpoint, which puts the map before the rotation: "
-        f"{_CONVERTED[name]}.from_pretrained(checkpoint); or use 'transnormer_diag' (in an "
-        "encoder 'nystrom', too)."
+        f"{way}"
     )
 
 
@@ -117,6 +132,8 @@ def scaled_query(
 
 def check_dropout(name: str, mechanism: Attention, dropout: float) -> None:
     """Say once that a mechanism without weights over the keys drops none of them."""
+    if torch.compiler.is_compiling():  # a graph cannot speak
+        return
     if dropout > 0 and not mechanism.supports_dropout:
         logger.warning_once(
             f"attn_implementation={name!r} applies no attention dropout (the model's is "
@@ -125,22 +142,39 @@ def check_dropout(name: str, mechanism: Attention, dropout: float) -> None:
         )
 
 
-def is_causal(module: nn.Module, given: bool | None) -> bool:
+def is_causal(module: nn.Module, given: bool | None, told: bool | None) -> bool:
     """Does a token see only those before it?
 
     Args:
-        module: the attention module.
-        given: the call's is_causal, which goes first.
+        module: the attention module, whose is_causal is asked last: softmax attention follows its
+            mask, and in some models the flag says something else.
+        given: the call's is_causal.
+        told: what the mask says (`told_causality`).
 
     Raises:
-        ValueError: nobody says.
+        ValueError: nobody says, or the call contradicts the mask.
     """
+    if told is not None and given is not None and bool(given) != told:
+        raise ValueError(
+            f"{type(module).__name__} is called with is_causal={given}, but the mask that "
+            f"Transformers made for it is {'' if told else 'not '}causal. Leave is_causal out; "
+            "config.is_causal=False makes a decoder see both sides."
+        )
+    if told is not None:
+        return told
     if given is not None:
         return bool(given)
     own = getattr(module, "is_causal", None)
     if own is None:
         raise ValueError(
-            f"{type(module).__name__} does not say whether it is causal (it has no is_causal, as "
-            "attention modules of Transformers do), so linear attention cannot know."
+            f"neither {type(module).__name__} (it has no is_causal, as attention modules of "
+            "Transformers do) nor a mask says whether it is causal, so linear attention cannot "
+            "know."
         )
-    return bool(own) and getattr(getattr(module, "config", None), "is_causal", True) is not False
+    return is_flagged_causal(module)
+
+
+def is_flagged_causal(module: nn.Module) -> bool:
+    """What the module and its config say, where no mask was asked for yet."""
+    own = bool(getattr(module, "is_causal", False))
+    return own and getattr(getattr(module, "config", None), "is_causal", True) is not False

@@ -8,6 +8,7 @@ with the same values.
 
 from typing import Any
 
+import torch
 from transformers.utils import logging
 
 from hf_linear_attn.attention.base import Attention
@@ -97,8 +98,12 @@ def _horizon(config: Any, given: dict[str, Any]) -> Any:
     if chosen is None:
         raise ValueError(
             f"cosformer needs a horizon: {type(config).__name__} has no max_position_embeddings. "
-            "Set config.cos_horizon to at least the number of tokens of the longest input (or to "
-            "'length', each row's own, in an encoder)."
+            "Choose N, at least the number of tokens of the longest input (or 'length', each "
+            "row's own, in an encoder):\n"
+            "    config = AutoConfig.from_pretrained(path)\n"
+            "    config.cos_horizon = N\n"
+            "    model = AutoModel.from_pretrained(path, config=config, "
+            "attn_implementation='cosformer')"
         )
     return chosen
 
@@ -139,6 +144,8 @@ def warn_of_flat_weights(mechanism: Attention, config: Any, length: int) -> None
     chosen = getattr(config, "cos_horizon", None) is not None or horizon != inherited_horizon(
         config
     )
+    if torch.compiler.is_compiling():  # a graph cannot speak
+        return
     if chosen or not isinstance(horizon, int) or horizon < LONG_HORIZON or length > horizon // 4:
         return
     logger.warning_once(

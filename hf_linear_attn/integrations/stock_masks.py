@@ -1,14 +1,11 @@
 """Masks of stock models: made small, and read back.
 
 Transformers asks the mask function registered under an attention's name for whatever that
-attention needs. Ours makes no n × n mask:
-
-* None: no padding, one document a row;
-* bool (batch, keys): True = real token;
-* int (batch, keys): packed documents, numbered from 1, 0 = pad;
-* a tensor of three dimensions: the model wants a pattern that no linear attention can follow (a
-  window, chunks, a function of its own). It is refused where a layer uses it; a model may make
-  masks for layers it does not have.
+attention needs. Ours makes no n × n mask, but a row for each row of the batch: which tokens are
+real, or the documents they belong to. With it goes what Transformers asked for (`MaskForm`): a
+causal mask, one that is not, or a pattern that no linear attention can follow (a window, chunks, a
+function of the model's own). A pattern is refused where a layer uses it; a model may make masks
+for layers it does not have.
 
 A four-dimensional mask that a user passes reaches the attention as it is.
 """
@@ -21,10 +18,13 @@ from torch import Tensor
 
 from hf_linear_attn.attention.value_checks import any_wrong
 from hf_linear_attn.hf_internals import bidirectional_mask_function, causal_mask_function
+from hf_linear_attn.integrations.stock_mask_form import MaskForm, unwrapped, wrapped
 from hf_linear_attn.models.token_layout import padding_from_4d
 
 # Transformers annotates indices as numbers and passes tensors.
 MaskFunction = Callable[[Any, Any, Any, Any], Any]
+
+_PATTERN = MaskForm(causal=False, other=True)
 
 
 def stock_mask(
@@ -40,8 +40,8 @@ def stock_mask(
     use_vmap: bool = False,
     device: torch.device | str = "cpu",
     **kwargs: Any,
-) -> Tensor | None:
-    """What our attention functions take as a mask; see the top of the file.
+) -> Tensor:
+    """What our attention functions take as a mask; see `stock_mask_form`.
 
     Args:
         batch_size, q_length, kv_length: of the attention.
@@ -58,35 +58,41 @@ def stock_mask(
         ValueError: keys that are not the tokens so far (a static cache), or a mask of another
             shape.
     """
-    pattern = torch.zeros((batch_size, 1, kv_length), dtype=torch.bool, device=device)
+    pattern = wrapped(None, _PATTERN, batch_size, device)
     if local_size is not None or use_vmap:
         return pattern
     expected = _expected_keys(mask_function, q_length, kv_length, q_offset)
-    if attention_mask is not None and attention_mask.shape != (batch_size, expected):
-        raise ValueError(
-            f"attention_mask has shape {tuple(attention_mask.shape)}; accepted: "
-            f"{(batch_size, expected)}, 1 = real token (tokens in the cache included), or four "
-            "dimensions."
-        )
-    if kv_offset or kv_length != expected:
-        raise ValueError(
-            f"the cache offers {kv_length} keys, {expected} tokens were seen: a static or sliding "
-            "cache holds keys of no token, or not all. Leave cache_implementation out (a "
-            "DynamicCache), or use LinearStateCache(model.config)."
-        )
+    _check_lengths(attention_mask, batch_size, kv_length, expected, kv_offset)
+    form, documents = MaskForm(mask_function is causal_mask_function), None
     if mask_function not in (causal_mask_function, bidirectional_mask_function):
         if q_length != kv_length:
             return pattern
-        documents, other = _documents(mask_function, batch_size, kv_length, device)
-        if other:
-            return pattern
-        if documents is not None:
-            return documents if attention_mask is None else documents * attention_mask
+        documents, form = _documents(mask_function, batch_size, kv_length, device)
+    if documents is not None and not form.other:
+        rows = documents if attention_mask is None else documents * attention_mask
+        return wrapped(rows, form, batch_size, device)
     # One that covers other tokens than the queries is compared with them later, so it stays.
     alike = q_length == kv_length and not torch.compiler.is_compiling()
-    if alike and attention_mask is not None and bool(attention_mask.all()):
-        return None
-    return attention_mask
+    if form.other or (alike and attention_mask is not None and bool(attention_mask.all())):
+        attention_mask = None
+    return wrapped(attention_mask, form, batch_size, device)
+
+
+def _check_lengths(
+    attention_mask: Tensor | None, batch: int, keys: int, expected: int, kv_offset: int
+) -> None:
+    if attention_mask is not None and attention_mask.shape != (batch, expected):
+        raise ValueError(
+            f"attention_mask has shape {tuple(attention_mask.shape)}; accepted: "
+            f"{(batch, expected)}, 1 = real token (tokens in the cache included), or four "
+            "dimensions."
+        )
+    if kv_offset or keys != expected:
+        raise ValueError(
+            f"the cache offers {keys} keys, {expected} tokens were seen: a static or sliding "
+            "cache holds keys of no token, or not all. Leave cache_implementation out (a "
+            "DynamicCache), or use LinearStateCache(model.config)."
+        )
 
 
 def _expected_keys(
@@ -110,8 +116,8 @@ def _expected_keys(
 
 def _documents(
     mask_function: MaskFunction, batch: int, length: int, device: torch.device | str
-) -> tuple[Tensor | None, bool]:
-    """Documents of packed rows, int (batch, length) from 1, None = one; and: another pattern?
+) -> tuple[Tensor | None, MaskForm]:
+    """Documents of packed rows, int (batch, length) from 1, None = one; and what they are.
 
     Read off neighbours, then compared with the mask function in O(length) pairs: each token with
     its neighbours, the first of its document, the token before that, both ends of the row, and one
@@ -130,6 +136,9 @@ def _documents(
     documents = (~linked).long().cumsum(1)
     first = torch.where(linked, 0, tokens).cummax(1).values
     ahead = (sees(tokens, after) & (tokens < after)).any()
+    if torch.compiler.is_compiling():
+        # A graph must know now; Transformers packs no rows that see ahead.
+        ahead = ahead & False
     anywhere = (tokens * 7919 + 13) % length
     ends = (torch.zeros_like(tokens), torch.full_like(tokens, length - 1))
     wrong = torch.zeros_like(linked)
@@ -137,9 +146,24 @@ def _documents(
         same = documents == documents.gather(1, keys)
         wrong = wrong | (sees(tokens, keys) != (same & (ahead | (keys <= tokens))))
     if any_wrong(wrong, "a mask is not padding (times causality, times documents) alone"):
-        return None, True
-    single = not torch.compiler.is_compiling() and bool((documents[:, -1:] == 1).all())
-    return None if single else documents, False
+        return None, _PATTERN
+    if torch.compiler.is_compiling():
+        return documents, MaskForm(True, documents=True)
+    causal, single = not bool(ahead), bool((documents[:, -1:] == 1).all())
+    return None if single else documents, MaskForm(causal, documents=not single)
+
+
+def told_causality(mask: Tensor | None, queries: int) -> bool | None:
+    """What a mask says of causality; None if it says nothing.
+
+    One of four dimensions with a single row for several queries is padding alone.
+    """
+    if mask is None or mask.ndim != 4:
+        return None
+    own = unwrapped(mask)
+    if own is not None:
+        return own[1].causal
+    return False if mask.shape[2] == 1 < queries else None
 
 
 def key_tokens(
@@ -158,15 +182,18 @@ def key_tokens(
     Raises:
         ValueError: a mask that is no padding × causality × documents.
     """
-    if mask is None:
-        return None, None
-    if mask.ndim == 3:
+    own = None if mask is None else unwrapped(mask)
+    if own is not None and own[1].other:
         raise ValueError(
             "this layer attends by a pattern of its own (a sliding window, chunks, or a mask "
             "function of the model), which linear attention cannot follow: it sums over all "
             "tokens of a document. Switch the pattern off in the config (sliding_window=None, "
             "layer_types of full attention), or leave attn_implementation out."
         )
+    if own is not None:
+        mask = own[0]
+    if mask is None:
+        return None, None
     if mask.ndim == 4:
         return _from_4d(mask, batch, queries, keys, causal=causal, crossed=crossed), None
     if mask.shape != (batch, keys) or mask.is_floating_point():

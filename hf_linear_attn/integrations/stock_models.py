@@ -1,45 +1,62 @@
-"""Models that would accept one of our names and not, or not rightly, compute with it.
+"""Where models are looked through that ask for one of our names.
 
 Transformers keeps the value of `attn_implementation` whether or not a model ever looks at it. So a
 model is looked through when it is built, before weights are loaded, and when its
 implementation is changed: the end of `PreTrainedModel.__init__` (`post_init`) and
-`set_attn_implementation` are the two places, and neither does anything new unless one of our names
-is asked for. A third, `get_correct_attn_implementation`, stands at the beginning of `__init__`: it
-says which of our names a misspelt one is near to, and stops models that would break on a name
-before they are built.
+`set_attn_implementation` are the two places. `get_correct_attn_implementation`, at the beginning of
+`__init__`, says which of our names a misspelt one is near to, and stops models that would break on
+a name before they are built. `_from_config` takes a config of the user's and writes the name into
+it: a refusal takes it out again. And where a config is told the names of its parts, a part that it
+does not have is refused. None does anything new unless one of our names is asked for.
 """
 
 import functools
-from collections.abc import Iterator
 from typing import Any
 
-from torch import nn
-from transformers import AttentionInterface, PreTrainedModel
-from transformers.utils import logging
+from transformers import AttentionInterface, PreTrainedConfig, PreTrainedModel
 
 from hf_linear_attn.attention.suggestions import did_you_mean
-from hf_linear_attn.integrations.stock_checks import refuse_rotated
-from hf_linear_attn.integrations.stock_fields import STOCK_NAMES, stock_mechanism
-from hf_linear_attn.integrations.stock_modules import calls_interface
+from hf_linear_attn.integrations.stock_fields import STOCK_NAMES
+from hf_linear_attn.integrations.stock_model_checks import (
+    check_model,
+    check_taken,
+    config_tree,
+    configs_of,
+    names_ours,
+    never_called,
+    refuse_unknown_parts,
+)
 
-logger = logging.get_logger(__name__)
+_MARK = "_hf_linear_attn_looks"
 
 
 def watch_models() -> None:
     """Have models looked through when they are built or changed; called on import, once."""
-    if PreTrainedModel.post_init.__module__ == __name__:
-        return
-    PreTrainedModel.post_init = _checked_post_init(PreTrainedModel.post_init)
-    PreTrainedModel.set_attn_implementation = _checked_change(
-        PreTrainedModel.set_attn_implementation
-    )
-    PreTrainedModel.get_correct_attn_implementation = _hinting(
-        PreTrainedModel.get_correct_attn_implementation
-    )
+    for name, wrap in (
+        ("post_init", _checked_post_init),
+        ("set_attn_implementation", _checked_change),
+        ("get_correct_attn_implementation", _hinting),
+    ):
+        original = getattr(PreTrainedModel, name)
+        if not hasattr(original, _MARK):
+            setattr(PreTrainedModel, name, _marked(wrap(original)))
+    models: Any = PreTrainedModel
+    build = models._from_config.__func__
+    if not hasattr(build, _MARK):
+        models._from_config = classmethod(_marked(_restoring(build)))
+    configs: Any = PreTrainedConfig
+    named = configs._attn_implementation
+    if not hasattr(named.fset, _MARK):
+        configs._attn_implementation = property(named.fget, _marked(_checked_parts(named.fset)))
+
+
+def _marked(function: Any) -> Any:
+    setattr(function, _MARK, True)
+    return function
 
 
 def _checked_post_init(original: Any) -> Any:
-    @functools.wraps(original, assigned=("__name__", "__doc__"))
+    @functools.wraps(original)
     def post_init(self: PreTrainedModel, *args: Any, **kwargs: Any) -> Any:
         check_model(self)
         return original(self, *args, **kwargs)
@@ -52,18 +69,49 @@ def _checked_change(original: Any) -> Any:
     def set_attn_implementation(
         self: PreTrainedModel, attn_implementation: Any, *args: Any, **kwargs: Any
     ) -> Any:
-        before = [(config, config._attn_implementation) for config in _configs(self)]
-        result = original(self, attn_implementation, *args, **kwargs)
+        before = [(config, config._attn_implementation) for config in configs_of(self)]
         try:
-            _check_taken(self, attn_implementation)
+            refuse_unknown_parts(self.config, attn_implementation, made=True)
+            result = original(self, attn_implementation, *args, **kwargs)
+            check_taken(self, attn_implementation)
             check_model(self)
-        except ValueError:
-            for config, name in before:
-                config._attn_implementation_internal = name
+        except Exception:
+            _restore(before)
             raise
         return result
 
     return set_attn_implementation
+
+
+def _restoring(original: Any) -> Any:
+    @functools.wraps(original)
+    def _from_config(cls: type[PreTrainedModel], config: Any, *args: Any, **kwargs: Any) -> Any:
+        asked = kwargs.get("attn_implementation")
+        if not names_ours(asked):
+            return original(cls, config, *args, **kwargs)
+        before = [(part, part._attn_implementation) for part in config_tree(config)]
+        try:
+            refuse_unknown_parts(config, asked, made=True)
+            return original(cls, config, *args, **kwargs)
+        except Exception:
+            _restore(before)
+            raise
+
+    return _from_config
+
+
+def _checked_parts(original: Any) -> Any:
+    @functools.wraps(original)
+    def _attn_implementation(self: PreTrainedConfig, value: Any) -> None:
+        refuse_unknown_parts(self, value)
+        original(self, value)
+
+    return _attn_implementation
+
+
+def _restore(before: list[tuple[Any, str | None]]) -> None:
+    for config, name in before:
+        config._attn_implementation_internal = name
 
 
 def _hinting(original: Any) -> Any:
@@ -79,7 +127,7 @@ def _hinting(original: Any) -> Any:
                 f"{', '.join(STOCK_NAMES)}.{hint}"
             )
         if requested_attention in STOCK_NAMES and _picks_classes(type(self)):
-            raise ValueError(_never_called(self, str(requested_attention)))
+            raise ValueError(never_called(self, str(requested_attention)))
         return original(self, requested_attention, *args, **kwargs)
 
     return get_correct_attn_implementation
@@ -89,74 +137,3 @@ def _picks_classes(cls: type[PreTrainedModel]) -> bool:
     """Does Transformers know of one of its own models that it never calls the function?"""
     own = cls.__module__.startswith("transformers.")
     return own and not cls._can_set_attn_implementation()
-
-
-def _configs(model: PreTrainedModel) -> Iterator[Any]:
-    found = {id(m.config): m.config for m in model.modules() if isinstance(m, PreTrainedModel)}
-    yield from found.values()
-
-
-def _check_taken(model: PreTrainedModel, asked: Any) -> None:
-    """Transformers only logs that a model cannot change its implementation."""
-    name = asked.get("", None) if isinstance(asked, dict) else asked
-    if name not in STOCK_NAMES:
-        return
-    parts = [model] if isinstance(asked, dict) else model.modules()
-    for part in parts:
-        if isinstance(part, PreTrainedModel) and part.config._attn_implementation != name:
-            raise ValueError(_never_called(part, name))
-
-
-def check_model(model: PreTrainedModel) -> None:
-    """Refuse a model that asks for one of our names and cannot run with it.
-
-    Raises:
-        ValueError: it never calls the function of that name, rotates what a mechanism maps, is
-            causal where the mechanism is not, or its config has fields that are refused.
-    """
-    if not any(config._attn_implementation in STOCK_NAMES for config in _configs(model)):
-        return
-    callers = [module for module in model.modules() if calls_interface(module)]
-    name = model.config._attn_implementation
-    if name in STOCK_NAMES and not callers:
-        raise ValueError(_never_called(model, name))
-    for module in callers:
-        own = getattr(getattr(module, "config", None), "_attn_implementation", None)
-        if own in STOCK_NAMES:
-            _check_module(own, module)
-    if name in STOCK_NAMES:
-        _warn_of_others(model, name)
-
-
-def _never_called(model: PreTrainedModel, name: str) -> str:
-    return (
-        f"{type(model).__name__} cannot run with attn_implementation={name!r}: its code never "
-        "looks the name up (it has attention of its own, or none), so the name would change "
-        "nothing. Leave it out; for one part of a composite model name the parts: "
-        f"attn_implementation={{'text_config': {name!r}}}."
-    )
-
-
-def _check_module(name: str, module: nn.Module) -> None:
-    mechanism = stock_mechanism(name, module.config)
-    refuse_rotated(name, mechanism, module)
-    causal = getattr(module, "is_causal", False) and getattr(module.config, "is_causal", True)
-    if causal and not mechanism.supports_causal:
-        raise ValueError(
-            f"attn_implementation={name!r} in {type(module).__name__}: {mechanism.no_causal_form()}"
-        )
-
-
-def _warn_of_others(model: PreTrainedModel, name: str) -> None:
-    """Say once which attention of a model stays what it is."""
-    others = set()
-    for module in model.modules():
-        kind = type(module).__name__
-        inside = any(calls_interface(part) for part in module.modules())
-        if kind.endswith("Attention") and not inside:
-            others.add(kind)
-    if others:
-        logger.warning_once(
-            f"attn_implementation={name!r} does not reach {', '.join(sorted(others))} in "
-            f"{type(model).__name__}: these compute attention of their own."
-        )

@@ -14,9 +14,11 @@ from typing import Any
 from torch import nn
 from transformers import AttentionInterface, PreTrainedModel
 
-_ROTATION = re.compile(r"rotary|rotate|rope", re.IGNORECASE)
+# Not the rope in "property".
+_ROTATION = re.compile(r"(?i:rotary|rotate)|(?:^|_|m|M)rope|Rope|RoPE|ROPE")
 _CALLS: dict[type, bool] = {}
 _NAMES: dict[type, tuple[str, ...]] = {}
+_WORDS: dict[type, frozenset[str]] = {}
 
 
 def calls_interface(module: nn.Module) -> bool:
@@ -35,15 +37,18 @@ def calls_interface(module: nn.Module) -> bool:
 def rotates(module: nn.Module) -> bool:
     """Are queries and keys rotated by their positions before the attention function is called?
 
-    Seen in the config (`rope_parameters`) or in the module's code. A rotation that the code can
-    leave out layer by layer counts as one, unless the module names another kind of positions; a
-    part of the module that is None does not.
+    Seen in the config (`rope_parameters`, `rope_theta`) or in the module's code. A rotation that
+    the code can leave out layer by layer counts as one. A module that names another kind of
+    positions does not rotate, whatever else its code holds, and a part that is None does not.
     """
-    if getattr(getattr(module, "config", None), "rope_parameters", None):
+    config = getattr(module, "config", None)
+    if getattr(config, "rope_parameters", None):
         return True
     cls, kind = type(module), getattr(module, "position_embedding_type", None)
     if isinstance(kind, str) and not _ROTATION.search(kind):
         return False
+    if getattr(config, "rope_theta", None):
+        return True
     if cls not in _NAMES:
         found = {
             name
@@ -67,6 +72,16 @@ def attends_to_others(module: nn.Module) -> bool:
     if "CrossAttention" in type(module).__name__:
         return True
     return bool(getattr(module, "is_decoder", False)) and not getattr(module, "is_causal", True)
+
+
+def mentions(module: nn.Module, word: str) -> bool:
+    """Does the module's own code hold that very word: a name, or a string (in a getattr)?"""
+    cls = type(module)
+    if cls not in _WORDS:
+        codes = [function.__code__ for function in _functions(cls)]
+        strings = {x for code in codes for x in code.co_consts if isinstance(x, str)}
+        _WORDS[cls] = frozenset(strings.union(*map(_names, codes)))
+    return word in _WORDS[cls]
 
 
 def _functions(cls: type) -> Iterator[FunctionType]:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from hf_linear_attn.attention.documents import token_positions
+from hf_linear_attn.attention.value_checks import any_wrong
 
 
 class _Latest(threading.local):
@@ -22,31 +23,21 @@ class _Latest(threading.local):
 _LATEST = _Latest()
 
 
-def note_queries(
-    config: Any, key_mask: Tensor | None, batch: int, keys: int, query: Tensor
-) -> None:
+def note_queries(config: Any, positions: Tensor) -> None:
     """Called by causal self-attention; kept where the model has cross-attention.
 
     Args:
         config: of the module.
-        key_mask: bool (batch, keys) or None.
-        batch, keys: sizes.
-        query: (batch, heads, queries, head_dim).
+        positions: of its queries, int (batch, queries).
     """
-    wanted = getattr(config, "is_encoder_decoder", False) or getattr(
+    if getattr(config, "is_encoder_decoder", False) or getattr(
         config, "add_cross_attention", False
-    )
-    if not wanted:
-        return
-    if key_mask is None:
-        positions = torch.arange(keys, device=query.device).expand(batch, -1)
-    else:
-        positions = token_positions(key_mask, None)
-    _LATEST.config, _LATEST.positions = config, positions[:, keys - query.shape[2] :]
+    ):
+        _LATEST.config, _LATEST.positions = config, positions
 
 
 def noted_queries(config: Any, query: Tensor) -> Tensor:
-    """Positions of the queries of cross-attention, int (batch, queries).
+    """Positions of the queries of cross-attention, int (batch, queries); to be had once.
 
     Args:
         config: of the module.
@@ -55,8 +46,9 @@ def noted_queries(config: Any, query: Tensor) -> Tensor:
     Raises:
         ValueError: no self-attention over these queries came before.
     """
-    positions = _LATEST.positions
-    if _LATEST.config is not config or positions is None or (
+    known, positions = _LATEST.config, _LATEST.positions
+    _LATEST.config = _LATEST.positions = None
+    if known is not config or positions is None or (
         positions.shape != (query.shape[0], query.shape[2]) or positions.device != query.device
     ):  # fmt: skip
         raise ValueError(
@@ -65,3 +57,52 @@ def noted_queries(config: Any, query: Tensor) -> Tensor:
             "Use linear_transformer here, or leave attn_implementation out."
         )
     return positions
+
+
+def positions_of_last(key_mask: Tensor | None, batch: int, keys: int, query: Tensor) -> Tensor:
+    """Positions of the queries of causal self-attention, int (batch, queries): its last keys.
+
+    Args:
+        key_mask: bool (batch, keys) or None.
+        batch, keys: sizes.
+        query: (batch, heads, queries, head_dim).
+    """
+    if key_mask is None:
+        positions = torch.arange(keys, device=query.device).expand(batch, -1)
+    else:
+        positions = token_positions(key_mask, None)
+    return positions[:, keys - query.shape[2] :]
+
+
+def refuse_restarts(position_ids: Any, mask: Tensor | None, batch: int) -> None:
+    """Refuse packed rows that only their position_ids tell.
+
+    Transformers looks at them for the mask only where there is neither an attention_mask nor a
+    cache. Otherwise a decoder would mix the documents of a row. (A model that does not hand
+    position_ids to its attention mixes them unseen, as with any other implementation.)
+
+    Args:
+        position_ids: int (batch or 1, queries), or None; other shapes are coordinates.
+        mask: bool (batch, keys), queries last, or None. Positions of pads are nobody's business.
+        batch: rows.
+
+    Raises:
+        ValueError: a position that is not above the one before it.
+    """
+    if not isinstance(position_ids, Tensor) or position_ids.ndim != 2:
+        return
+    length = position_ids.shape[1]
+    if length < 2 or position_ids.shape[0] not in (1, batch):
+        return
+    real = position_ids
+    if mask is not None:
+        real = torch.where(mask[:, -length:], position_ids, -1)
+    before = real.cummax(1).values[:, :-1]
+    wrong = (real[:, 1:] >= 0) & (before >= 0) & (real[:, 1:] <= before)
+    message = "position_ids restart within a row, and the mask knows of no documents"
+    if any_wrong(wrong, message):
+        raise ValueError(
+            f"{message}: with an attention_mask or a cache Transformers does not look at them, "
+            "and packed documents would be mixed. Pass use_cache=False and no attention_mask, or "
+            "name the documents by seq_idx with use_cache=False."
+        )

@@ -5,6 +5,8 @@ import copy
 import pytest
 import torch
 from transformers import (
+    AttentionInterface,
+    AttentionMaskInterface,
     BertConfig,
     DynamicCache,
     EncoderDecoderConfig,
@@ -27,6 +29,7 @@ from tests.integrations.stock_models import (
     stock_model,
     tokens,
 )
+from tests.reference import REFERENCES
 
 STEPS = {"max_new_tokens": 9, "do_sample": False, "pad_token_id": 1, "output_logits": True,
          "return_dict_in_generate": True}  # fmt: skip
@@ -228,11 +231,41 @@ def test_another_horizon_is_another_model():
 def test_a_state_that_nobody_takes_is_noticed():
     """Another implementation would attend to the new tokens alone."""
     ids = tokens(1, 6)
-    cache = given_cache(stock_model("gpt2", "cosformer"))
-    softmax = stock_model("gpt2", "sdpa")
-    softmax(ids, cache=cache)
-    with pytest.raises(ValueError, match="no attention of this package took its state"):
-        softmax(ids[:, :1], cache=cache)
+    model, softmax = stock_model("gpt2", "cosformer"), stock_model("gpt2", "sdpa")
+    for filled in (False, True):
+        cache = given_cache(model)
+        if filled:
+            model(ids, cache=cache)
+        with pytest.raises(ValueError, match="no attention of this package took its state"):
+            softmax(ids[:, :1], cache=cache)
+
+
+def test_a_model_that_was_changed_since_is_noticed_in_its_only_layer():
+    ids, model = tokens(1, 6), stock_model("gpt2", "cosformer", n_layer=1)
+    cache = given_cache(model)
+    model(ids, cache=cache)
+    again = copy.deepcopy(cache)
+    model.set_attn_implementation("sdpa")
+    for filled in (cache, again):
+        with pytest.raises(ValueError, match="no attention of this package took its state"):
+            model(ids[:, :1], cache=filled)
+    model.set_attn_implementation("cosformer")
+    model(ids[:, :1], cache=cache)
+
+
+def test_a_cache_of_fewer_layers_or_other_rows_is_refused():
+    model = stock_model("gpt2", "cosformer")
+    with pytest.raises(ValueError, match="num_hidden_layers is 1 there and 2 here"):
+        model(tokens(1, 5), cache=given_cache(stock_model("gpt2", "cosformer", n_layer=1)))
+    grown = stock_model("gpt2", "cosformer")
+    grown.transformer.h.append(copy.deepcopy(grown.transformer.h[1]))
+    grown.transformer.h[2].attn.layer_idx = 2
+    with pytest.raises(ValueError, match="made for a model of 2 layers"):
+        grown(tokens(1, 5), cache=given_cache(grown))
+    cache = given_cache(model)
+    model(tokens(2, 5), cache=cache)
+    with pytest.raises(ValueError, match="the cache holds 2 rows, the input has 3"):
+        model(tokens(3, 1), cache=cache)
 
 
 def test_models_that_do_not_hand_their_keywords_on_are_refused():
@@ -283,3 +316,45 @@ def test_a_static_cache_is_refused():
     model = stock_model("gpt2", "cosformer")
     with pytest.raises(ValueError, match="static or sliding cache"):
         generated(model, cache_implementation="static")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", KERNELIZED)
+def test_prefix_tuning_of_a_decoder_is_attention_to_tokens_before(name):
+    """PEFT puts keys of no token into an ordinary cache: they count as the first tokens."""
+    import peft
+
+    model, ids = stock_model("gpt2", name), tokens(2, 9)
+    # Its learned positions count pads, under any attention; PEFT takes no others.
+    torch.nn.init.zeros_(model.transformer.wpe.weight)
+    config = peft.PrefixTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=3)
+    tuned = peft.get_peft_model(model, config).eval()
+    torch.nn.init.normal_(tuned.prompt_encoder.default.embedding.weight)
+    wide, mask, _ = padded(ids, 4, 0)
+    with torch.no_grad():
+        found = tuned(input_ids=ids).logits
+        padded_too = tuned(input_ids=wide, attention_mask=mask).logits[:, 4:]
+        torch.testing.assert_close(padded_too, found, atol=1e-4, rtol=1e-4)
+        with tuned.disable_adapter():
+            assert (tuned(input_ids=ids).logits - found).abs().max() > 1e-2
+        model.set_attn_implementation(as_reference(name))
+        expected = tuned(input_ids=ids).logits
+        model.set_attn_implementation(name)
+        torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
+
+
+def as_reference(name):
+    """The O(n²) formula, whose queries are the last of its keys."""
+
+    def attend(module, query, key, value, attention_mask, **kwargs):
+        past = key.shape[2] - query.shape[2]
+        whole = torch.nn.functional.pad(query, (0, 0, past, 0))
+        fields = {"cos_horizon": 24} if name == "cosformer" else {}
+        out = REFERENCES[name](
+            whole.double(), key.double(), value.double(), causal=True, key_mask=None, **fields
+        )
+        return out[:, :, past:].to(query.dtype).transpose(1, 2).contiguous(), None
+
+    AttentionInterface.register(f"prefixed_{name}", attend)
+    AttentionMaskInterface.register(f"prefixed_{name}", lambda **kwargs: None)
+    return f"prefixed_{name}"

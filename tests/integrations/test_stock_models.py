@@ -231,3 +231,14 @@ def test_one_graph_computes_the_same(kind, name):
         found = run(kind, graph, ids, mask, positions)
     real = mask.bool() if kind != "bart" else mask.bool().flip(1)
     torch.testing.assert_close(found[real], expected[real], atol=1e-6, rtol=1e-6)
+
+
+@pytest.mark.slow
+def test_a_graph_is_made_where_a_warning_would_be_said():
+    """Dropout on weights that are never formed, and a horizon nobody chose."""
+    torch._dynamo.reset()
+    fields = {"attention_probs_dropout_prob": 0.1, "max_position_embeddings": 4096}
+    model = stock_model("bert", "cosformer", cos_horizon=None, **fields).train()
+    ids = tokens(2, 9)
+    found = torch.compile(model, backend="eager", fullgraph=True)(ids).logits
+    torch.testing.assert_close(found, model(ids).logits, atol=1e-6, rtol=1e-6)

@@ -1,13 +1,17 @@
 """What a stock model may not be given, each refused by its name and before it computes."""
 
 import logging
+from types import SimpleNamespace
 
 import pytest
 import torch
 import transformers as hf
 
+from hf_linear_attn.integrations.attention_interface import stock_attention
 from hf_linear_attn.integrations.stock_fields import STOCK_NAMES
+from hf_linear_attn.integrations.stock_model_checks import config_tree
 from hf_linear_attn.integrations.stock_modules import rotates
+from hf_linear_attn.integrations.stock_visible import refuse_visible
 from tests.integrations.stock_models import (
     GROUPED,
     KERNELIZED,
@@ -67,26 +71,42 @@ def test_an_attention_that_stays_what_it_is_is_named(warnings):
     )  # fmt: skip
     config.cos_horizon = 16
     hf.SiglipVisionModel._from_config(config, attn_implementation="cosformer")
-    assert any("does not reach MultiheadAttention" in said for said in warnings())
+    hf.SiglipForImageClassification._from_config(
+        hf.SiglipConfig(vision_config=config.to_dict() | {"cos_horizon": 16}),
+        attn_implementation={"vision_config": "cosformer"},
+    )
+    assert sum("does not reach MultiheadAttention" in said for said in warnings()) == 1
 
 
 @pytest.mark.parametrize(
-    ("config", "model"),
+    ("config", "model", "converted"),
     [
-        (hf.LlamaConfig, hf.LlamaForCausalLM),
-        (hf.Qwen3Config, hf.Qwen3ForCausalLM),
-        (hf.MixtralConfig, hf.MixtralForCausalLM),
-        (hf.ModernBertConfig, hf.ModernBertForMaskedLM),
-        (hf.GPTNeoXConfig, hf.GPTNeoXForCausalLM),
+        (hf.LlamaConfig, hf.LlamaForCausalLM, "ForCausalLM"),
+        (hf.Qwen3Config, hf.Qwen3ForCausalLM, "ForCausalLM"),
+        (hf.MixtralConfig, hf.MixtralForCausalLM, None),
+        (hf.ModernBertConfig, hf.ModernBertForMaskedLM, None),
+        (hf.GPTNeoXConfig, hf.GPTNeoXForCausalLM, None),
     ],
 )
-def test_maps_of_rotated_vectors(config, model):
-    for name in KERNELIZED:
-        with pytest.raises(ValueError, match=r"RoPE.*\.from_pretrained\(checkpoint\)"):
-            model._from_config(config(**SMALL, pad_token_id=1), attn_implementation=name)
-    fitting = model._from_config(
-        config(**SMALL, pad_token_id=1), attn_implementation="transnormer_diag"
-    )
+def test_maps_of_rotated_vectors(config, model, converted):
+    sizes = SMALL | {"pad_token_id": 1}
+    if config is hf.ModernBertConfig:
+        sizes["layer_types"] = ["full_attention"]
+    said = "RoPE.*Mechanisms that fit: 'transnormer_diag'"
+    if config is hf.ModernBertConfig:
+        said += ", 'nystrom'"
+    for name, head in zip(
+        KERNELIZED, ("Cosformer", "LinearTransformer", "TransNormer"), strict=True
+    ):
+        # Conversion is offered where there is one, with the class that it gives.
+        way = (
+            r"\.$"
+            if converted is None
+            else rf".*: {head}{converted}\.from_pretrained\(checkpoint\)"
+        )
+        with pytest.raises(ValueError, match=said + way):
+            model._from_config(config(**sizes), attn_implementation=name)
+    fitting = model._from_config(config(**sizes), attn_implementation="transnormer_diag")
     with pytest.raises(ValueError, match="RoPE"):
         fitting.set_attn_implementation("cosformer")
     assert fitting.config._attn_implementation == "transnormer_diag"
@@ -103,8 +123,9 @@ def test_rotations_of_other_names():
         hf.GPTJForCausalLM._from_config(config, attn_implementation="cosformer")
     hidden = torch.nn.Linear(2, 2)
     assert not rotates(hidden)
-    hidden.config = hf.LlamaConfig(**SMALL)
-    assert rotates(hidden)
+    for config in (hf.LlamaConfig(**SMALL), SimpleNamespace(rope_theta=1e4)):
+        hidden.config = config
+        assert rotates(hidden)
     for kind in ("rotary", "absolute"):
         config = hf.EsmConfig(**SIZES, position_embedding_type=kind, mask_token_id=5)
         if kind == "rotary":
@@ -112,6 +133,27 @@ def test_rotations_of_other_names():
                 hf.EsmModel._from_config(config, attn_implementation="cosformer")
         else:
             hf.EsmModel._from_config(config, attn_implementation="cosformer")
+
+
+class Named(torch.nn.Module):
+    def forward(self, x):
+        return self.property_of(x)
+
+
+class Turning(torch.nn.Module):
+    def forward(self, x):
+        return apply_mrope(x)  # noqa: F821
+
+
+class Turned(torch.nn.Module):
+    def forward(self, x):
+        return self.RoPE(x)
+
+
+def test_names_that_only_hold_the_letters_of_a_rotation():
+    assert not rotates(Named())
+    assert rotates(Turning())
+    assert rotates(Turned())
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
@@ -140,48 +182,84 @@ def test_a_horizon_of_each_rows_length_has_no_form_for_decoders():
     stock_model("bert", "cosformer", cos_horizon="length")(tokens(2, 9))
 
 
-def test_a_causality_that_is_not_told_or_makes_no_sense():
-    model, memory = (
-        stock_model("gpt2", "cosformer", add_cross_attention=True),
-        torch.randn(1, 4, 32),
-    )
-    given = {"encoder_hidden_states": memory, "use_cache": False}
-    model(tokens(1, 5), **given)
-    cross = model.transformer.h[0].crossattention
-    cross.is_causal = True
-    with pytest.raises(ValueError, match="is cross-attention and says that it is causal"):
-        model(tokens(1, 5), **given)
-    del cross.is_causal
-    with pytest.raises(ValueError, match="does not say whether it is causal"):
-        model(tokens(1, 5), **given)
+def unseen(model_class, config, name):
+    """A model that was not looked through: what its layers ask for is refused as they run."""
+    config.cos_horizon = 32
+    model = model_class._from_config(config, attn_implementation="eager")
+    for part in config_tree(model.config):
+        part._attn_implementation_internal = name
+    return model.eval()
 
 
-def test_sliding_windows():
-    config = hf.MixtralConfig(**SIZES | GROUPED, sliding_window=4)
-    model = hf.MixtralForCausalLM._from_config(config, attn_implementation="transnormer_diag")
-    with pytest.raises(ValueError, match="sliding_window"):
-        model(tokens(1, 9))
-    config = hf.ModernBertConfig(**SIZES, cls_token_id=2, sep_token_id=3, local_attention=4)
-    model = hf.ModernBertModel._from_config(config, attn_implementation="nystrom")
-    with pytest.raises(ValueError, match="sliding_window"):
-        model(tokens(1, 9))
-
-
-def test_soft_caps_and_sinks_and_biases():
+def _table():
     sizes = SIZES | GROUPED | {"num_hidden_layers": 1}
-    gemma = hf.Gemma2Config(**sizes, layer_types=["full_attention"])
-    model = hf.Gemma2ForCausalLM._from_config(gemma, attn_implementation="transnormer_diag")
-    with pytest.raises(ValueError, match="'softcap'"):
-        model(tokens(1, 9))
-    oss = hf.GptOssConfig(**sizes, layer_types=["full_attention"], num_local_experts=2)
-    model = hf.GptOssForCausalLM._from_config(oss, attn_implementation="transnormer_diag")
-    with pytest.raises(ValueError, match="'s_aux'"):
-        model(tokens(1, 9))
-    t5 = hf.T5Config(vocab_size=60, d_model=32, d_kv=16, d_ff=40, num_layers=1, num_heads=2)
-    t5.cos_horizon = 32
-    model = hf.T5EncoderModel._from_config(t5, attn_implementation="cosformer")
-    with pytest.raises(ValueError, match="'position_bias'"):
-        model(tokens(1, 9))
+    full = {"layer_types": ["full_attention"]}
+    return {
+        "window of the config": (
+            hf.MixtralForCausalLM, hf.MixtralConfig(**sizes, sliding_window=4), "sliding_window"),
+        "window of the default": (
+            hf.MistralForCausalLM, hf.MistralConfig(**sizes), "sliding_window"),
+        "window of a layer": (
+            hf.ModernBertModel,
+            hf.ModernBertConfig(
+                **SIZES, cls_token_id=2, sep_token_id=3, local_attention=4,
+                layer_types=["full_attention", "sliding_attention"]),
+            "sliding_window"),
+        "soft cap": (hf.Gemma2ForCausalLM, hf.Gemma2Config(**sizes, **full), "softcap"),
+        "sinks": (
+            hf.GptOssForCausalLM, hf.GptOssConfig(**sizes, **full, num_local_experts=2),
+            "sinks|s_aux"),
+        "relative positions": (
+            hf.T5EncoderModel,
+            hf.T5Config(vocab_size=60, d_model=32, d_kv=16, d_ff=40, num_layers=1, num_heads=2),
+            "position_bias"),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("what", list(_table()))
+def test_what_a_layer_asks_for_is_refused_when_it_is_built_and_when_it_runs(what):
+    model_class, config, said = _table()[what]
+    config.cos_horizon = 32
+    name = "cosformer" if model_class is hf.T5EncoderModel else "transnormer_diag"
+    with pytest.raises(ValueError, match=f"cannot honour '({said})'"):
+        model_class._from_config(config, attn_implementation=name)
+    with pytest.raises(ValueError, match=f"cannot honour '({said})'"):
+        unseen(model_class, _table()[what][1], name)(tokens(1, 9))
+
+
+@pytest.mark.parametrize(
+    "field", ["use_relative_position_bias", "use_shared_relative_position_bias"]
+)
+def test_tables_of_relative_positions_of_images(field):
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2,
+             "intermediate_size": 40, "image_size": 16, "patch_size": 4}  # fmt: skip
+    swin = hf.SwinConfig(
+        image_size=16, patch_size=2, embed_dim=8, depths=[1], num_heads=[2], window_size=4
+    )
+    for model_class, config in (
+        (hf.BeitModel, hf.BeitConfig(**sizes, **{field: True})),
+        (hf.SwinModel, swin),
+    ):
+        config.cos_horizon = 64
+        with pytest.raises(ValueError, match=r"cannot honour 'position_bias'.*relative positions"):
+            model_class._from_config(config, attn_implementation="cosformer")
+
+
+def test_alibi_is_refused_by_that_name():
+    for model_class, config in (
+        (hf.BloomForCausalLM, hf.BloomConfig(vocab_size=60, hidden_size=32, n_layer=1, n_head=2)),
+        (hf.MptForCausalLM, hf.MptConfig(d_model=32, n_heads=2, n_layers=1, vocab_size=60)),
+        (hf.FalconForCausalLM, hf.FalconConfig(**SMALL, alibi=True)),
+    ):
+        config.cos_horizon = 32
+        with pytest.raises(ValueError, match=r"never looks the name up .*ALiBi"):
+            model_class._from_config(config, attn_implementation="cosformer")
+    with pytest.raises(ValueError, match="attention of its own, or none"):
+        hf.FalconForCausalLM._from_config(hf.FalconConfig(**SMALL), attn_implementation="cosformer")
+    module = stock_model("gpt2", "cosformer").transformer.h[0].attn
+    module.alibi = True
+    with pytest.raises(ValueError, match="cannot honour 'alibi'"):
+        refuse_visible("cosformer", module)
 
 
 def test_an_unknown_keyword_is_refused_too():
@@ -210,6 +288,12 @@ def test_scaling():
         model = stock_model("gpt2", name, **changed)
         with pytest.raises(ValueError, match=r"scaling=1\.0 of GPT2Attention"):
             model(ids)
+    # A negative one would turn the sign of what ReLU lets through.
+    module, x = stock_model("gpt2", "cosformer").transformer.h[0].attn, torch.randn(1, 2, 5, 16)
+    stock_attention("cosformer", module, x, x, x, None, scaling=0.1)
+    for scaling in (-0.25, 0.0):
+        with pytest.raises(ValueError, match="no scale that scaling="):
+            stock_attention("cosformer", module, x, x, x, None, scaling=scaling)
 
 
 def test_dropout_on_weights_that_do_not_exist_is_said_once(warnings):
@@ -263,8 +347,20 @@ def test_fields_of_a_blocks_dropout_and_two_horizons():
 
 
 def test_a_config_without_a_horizon():
-    with pytest.raises(ValueError, match=r"ViTConfig has no max_position_embeddings.*cos_horizon"):
+    with pytest.raises(ValueError, match="ViTConfig has no max_position_embeddings"):
         stock_model("vit", "cosformer", cos_horizon=None)
+
+
+def test_the_lines_that_are_said_to_set_a_horizon_do(tmp_path):
+    path = str(tmp_path)
+    hf.ViTModel(stock_config("vit", cos_horizon=None)).save_pretrained(path)
+    with pytest.raises(ValueError, match="needs a horizon") as caught:
+        hf.AutoModel.from_pretrained(path, attn_implementation="cosformer")
+    lines = "\n".join(line.strip() for line in str(caught.value).splitlines()[1:])
+    known = {"AutoConfig": hf.AutoConfig, "AutoModel": hf.AutoModel, "path": path, "N": 17}
+    exec(lines, known)
+    assert known["model"].config.cos_horizon == 17
+    assert known["model"].config._attn_implementation == "cosformer"
 
 
 def test_a_position_outside_the_horizon():
