@@ -1,7 +1,7 @@
 """From the weights of one model to a model of ours, tensor by tensor, with nothing unexplained."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -264,7 +264,7 @@ def keep_settings(
         dtype: None = the source's.
     """
     wanted: Any = source.dtype if dtype is None else dtype
-    target.to(dtype=wanted)
+    cast(Any, target).to(wanted)
     target.config.dtype = wanted
     if getattr(source, "generation_config", None) is not None and target.can_generate():
         settings = source.generation_config.to_dict()
