@@ -12,6 +12,7 @@ config, and `conversion.md`, which accounts for every tensor. The source is neve
 
 import argparse
 import dataclasses
+import importlib.util
 import os
 import shlex
 import sys
@@ -35,6 +36,7 @@ from hf_linear_attn.integrations.source_tokenizer import (
     fit_vocabulary,
     read_tokenizer,
 )
+from hf_linear_attn.integrations.transfer_layers import PROJECTIONS
 from hf_linear_attn.integrations.transfer_report import (
     plot_transfer,
     transfer_markdown,
@@ -46,8 +48,10 @@ from hf_linear_attn.models.convert import convert
 from hf_linear_attn.models.foreign_config import foreign_fields
 from hf_linear_attn.models.weight_maps import head_of_class
 from hf_linear_attn.training.arguments import parse_overrides
+from hf_linear_attn.training.model_setup import check_block_size
 from hf_linear_attn.training.new_folder import new_folder
 from hf_linear_attn.training.program import ProgramParser, run_program
+from hf_linear_attn.training.text_files import find_file
 
 REPORT = "conversion.md"
 PLOT = "attention_transfer.png"
@@ -78,14 +82,47 @@ def read_arguments(argv: list[str]) -> argparse.Namespace:
     add = transfer.add_argument
     add("--distill", nargs="+", metavar="FILE", help="text without labels: .txt, .jsonl, …")
     add("--steps", type=int, help="optimiser steps; needed with --distill")
-    add("--block_size", type=int, default=512, help="tokens of an example (default: 512)")
-    add("--batch_size", type=int, default=8, help="examples a step (default: 8)")
-    add("--learning_rate", type=float, default=1e-2, help="peak (default: 0.01)")
-    add("--trained", default="qk", help="projections to fit, letters of qkvo (default: qk)")
+    add("--text_column", help="of files that have columns (default: text)")
+    add("--block_size", type=int, help="tokens of an example (default: 512)")
+    add("--batch_size", type=int, help="examples a step (default: 8)")
+    add("--learning_rate", type=float, help="peak (default: 0.01)")
+    add("--trained", help="projections to fit, letters of qkvo (default: qk)")
+    add("--device", help="where to fit (default: a GPU if there is one)")
     args = parser.parse_args(argv)
-    if (args.distill is None) != (args.steps is None):
-        raise ValueError("--distill and --steps go together: give both or neither")
+    _settle_transfer(args)
     return args
+
+
+def _settle_transfer(args: argparse.Namespace) -> None:
+    """Fill in what was not given, and refuse what can be known to be wrong before any work."""
+    defaults = {
+        "text_column": "text", "block_size": 512, "batch_size": 8, "learning_rate": 1e-2,
+        "trained": "qk", "device": "cuda" if torch.cuda.is_available() else "cpu",
+    }  # fmt: skip
+    if args.distill is None:
+        for name in ("steps", *defaults):
+            if getattr(args, name) is not None:
+                raise ValueError(f"--{name} is for the attention transfer: add --distill FILE")
+        return
+    if args.steps is None:
+        raise ValueError("--distill needs --steps: how many steps to fit")
+    for name, value in defaults.items():
+        if getattr(args, name) is None:
+            setattr(args, name, value)
+    for name in ("steps", "block_size", "batch_size"):
+        if getattr(args, name) < 1:
+            raise ValueError(f"--{name}: got {getattr(args, name)}, expected 1 or more")
+    if not args.trained or set(args.trained) - set(PROJECTIONS):
+        raise ValueError(f"--trained: got {args.trained!r}, expected letters of {PROJECTIONS}")
+    for file in args.distill:
+        if Path(file).is_dir():
+            raise ValueError(f"--distill: {file} is a folder; name its files")
+        find_file(file)
+    for package in ("datasets", "matplotlib"):
+        if importlib.util.find_spec(package) is None:
+            raise ValueError(
+                f"--distill needs the package {package}: pip install 'hf-linear-attn[recipes]'"
+            )
 
 
 def main(argv: list[str]) -> None:
@@ -95,8 +132,11 @@ def main(argv: list[str]) -> None:
     console = Console()
     # Entered first: a place that cannot be written to shows before the work.
     with new_folder(args.output) as folder:
-        conversion = _convert(args)
+        conversion = _convert(args, console)
         _save(folder, args, conversion)
+    if conversion.transfer is not None:
+        # Last, and into the finished folder: a picture must not cost the model.
+        plot_transfer(conversion.transfer, args.output / PLOT)
     _show(console, args, conversion)
 
 
@@ -115,7 +155,7 @@ class Conversion:
     transfer: AttentionTransfer | None = None
 
 
-def _convert(args: argparse.Namespace) -> Conversion:
+def _convert(args: argparse.Namespace, console: Console) -> Conversion:
     torch.manual_seed(args.seed)
     where = {k: v for k in ("revision", "gguf_file") if (v := getattr(args, k)) is not None}
     fields = _fields(args)
@@ -133,7 +173,7 @@ def _convert(args: argparse.Namespace) -> Conversion:
         report.notes += fit_length(tokenizer, before, model.config.max_position_embeddings)
     made = Conversion(model, tokenizer)
     if args.distill is not None:
-        made.transfer = _transfer(args, made, source, load)
+        made.transfer = _transfer(args, made, source, load, console)
         _tell_of_transfer(report, made.transfer)
     return made
 
@@ -166,8 +206,9 @@ def _fields(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _transfer(
-    args: argparse.Namespace, made: Conversion, source: Any, load: dict[str, Any]
-) -> AttentionTransfer:
+    args: argparse.Namespace, made: Conversion, source: Any, load: dict[str, Any],
+    console: Console,
+) -> AttentionTransfer:  # fmt: skip
     """Fit the model's attention to that of the source."""
     from hf_linear_attn.training.transfer_data import transfer_data
 
@@ -179,28 +220,56 @@ def _transfer(
     teacher = convert(args.source, own[0] if own else "softmax", **load, **positions)
     if args.unused_vocab == "drop":
         teacher.resize_token_embeddings(made.model.config.vocab_size)
+    check_block_size(made.model.config, args.block_size, "--block_size")
     data = transfer_data(
         args.distill, made.tokenizer, block_size=args.block_size, batch_size=args.batch_size,
-        seed=args.seed,
+        seed=args.seed, text_column=args.text_column,
     )  # fmt: skip
-    return transfer_attention(
-        teacher, made.model, data.train, steps=args.steps, evaluation=data.evaluation,
-        learning_rate=args.learning_rate, trained=args.trained,
+    console.print(f"Fitting on {data.description}, on {args.device}", markup=False)
+    home, device = made.model.device, torch.device(args.device)
+    result = transfer_attention(
+        teacher.to(device), made.model.to(device), data.train, steps=args.steps,
+        evaluation=data.evaluation, learning_rate=args.learning_rate, trained=args.trained,
+        callback=_lines(console, args.steps),
     )  # fmt: skip
+    made.model.to(home)
+    return result
+
+
+def _lines(console: Console, steps: int) -> Any:
+    """On a terminal there is a bar; a log gets some twenty lines."""
+    if sys.stderr.isatty():
+        return None
+
+    def say(step: int, losses: dict[int, float]) -> None:
+        if step == steps or step % max(1, steps // 20) == 0:
+            mean = sum(losses.values()) / len(losses)
+            console.print(f"step {step} of {steps}: mean loss {mean:.4f}", highlight=False)
+
+    return say
 
 
 def _tell_of_transfer(report: ConversionReport, result: AttentionTransfer) -> None:
     """Of the tensors that the transfer changed the report must not say that they were copied."""
-    layers = [f"layers.{i}.self_attn." for i in result.mechanisms]
-    names = tuple(f"{letter}_proj" for letter in result.trained)
-    names += tuple(f"{letter}_norm" for letter in result.trained if letter in "qk")
+    changed = [i for i in result.mechanisms if i not in result.undone]
+    names = {f"{letter}_proj" for letter in result.trained}
+    names |= {f"{letter}_norm" for letter in result.trained if letter in "qk"} | {"mechanism"}
+    said = "then fitted by attention transfer"
+
+    def is_fitted(tensor: str) -> bool:
+        _, layer, inside = f".{tensor}".partition(".layers.")
+        parts = inside.split(".")
+        return bool(layer) and int(parts[0]) in changed and parts[2] in names
+
     for name, filled in report.filled.items():
-        if any(layer in name for layer in layers) and name.split(".")[-2] in names:
-            how = f"{filled.how}, " if filled.how else ""
-            report.filled[name] = filled._replace(how=f"{how}then fitted by attention transfer")
+        if is_fitted(name):
+            how = f"{filled.how}, {said}" if filled.how else said
+            report.filled[name] = filled._replace(how=how)
+    report.new |= {n: f"{why}; {said}" for n, why in report.new.items() if is_fitted(n)}
     report.notes.append(
-        f"the attention of {len(result.mechanisms)} layers was fitted to the old one in "
-        f"{result.steps:,} steps of attention transfer (projections {result.trained!r})."
+        f"the attention of {len(changed)} layers was fitted to the old one in {result.steps:,} "
+        f"steps of attention transfer (projections {result.trained!r}, and the mechanism's own "
+        f"weights); {len(result.undone)} layers were no better for it and are as they were."
     )
 
 
@@ -214,8 +283,7 @@ def _save(folder: Path, args: argparse.Namespace, made: Conversion) -> None:
     )
     page = made.model.conversion_report.to_markdown()
     if made.transfer is not None:
-        page += "\n" + transfer_markdown(made.transfer)
-        plot_transfer(made.transfer, folder / PLOT)
+        page += f"\n{transfer_markdown(made.transfer)}\n![Losses over the steps]({PLOT})\n"
     (folder / REPORT).write_text(page, encoding="utf-8")
 
 

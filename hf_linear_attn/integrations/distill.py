@@ -43,7 +43,9 @@ class AttentionTransfer:
 
     Attributes:
         losses: by layer, one a step, of that step's batch.
-        before, after: by layer, mean loss on the evaluation batches.
+        before, after: by layer, mean loss on the evaluation batches, of the weights that the layer
+            ends with.
+        undone: layers that were no better behind the last step and have their old weights.
         mechanisms: by changed layer, registry names of the teacher's and the student's.
         left_alone: layers that are alike in both models and were not touched.
         steps, learning_rate, trained: as they were given.
@@ -52,6 +54,7 @@ class AttentionTransfer:
     losses: dict[int, list[float]]
     before: dict[int, float]
     after: dict[int, float]
+    undone: list[int]
     mechanisms: dict[int, tuple[str, str]]
     left_alone: list[int]
     steps: int
@@ -96,8 +99,9 @@ def transfer_attention(
 
     The teacher runs without gradients and dropout and does not change. Of the student only
     self-attention of those layers changes, and only when all steps are done: after an error it is
-    as it was. 16-bit weights are trained as fp32 copies and rounded at the end. Nothing is drawn at
-    random: the same batches give the same student. On a terminal a bar shows the mean loss.
+    as it was, and a layer that is no better behind the last step keeps its weights. 16-bit weights
+    are trained as fp32 copies and rounded at the end. Nothing is drawn at random: the same batches
+    give the same student. On a terminal a bar shows the mean loss.
 
     Args:
         teacher, student: models of this package on one trunk, with the same weights outside
@@ -126,18 +130,24 @@ def transfer_attention(
     if evaluation is None:
         first = _next(source, 0, steps)
         source, evaluation = chain([first], source), [first]
+    # Read twice: an iterator would be at its end the second time.
+    evaluation = list(evaluation)
     lesson = _Lesson(teacher, layers)
     with evaluation_mode(trunk_of(teacher)):
         before = _measure(lesson, evaluation)
         losses = _train(lesson, source, settings, callback)
         after = _measure(lesson, evaluation)
-    for layer in layers.values():
-        layer.write_back()
+    undone = [i for i in layers if after[i] >= before[i]]
+    for i, layer in layers.items():
+        if i not in undone:
+            layer.write_back()
+    after |= {i: before[i] for i in undone}
     old, new = mechanism_names(teacher), mechanism_names(student)
     return AttentionTransfer(
         losses=losses,
         before=before,
         after=after,
+        undone=undone,
         mechanisms={i: (old[i], new[i]) for i in changed},
         left_alone=[i for i in range(len(new)) if i not in layers],
         steps=steps,

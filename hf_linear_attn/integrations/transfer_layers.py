@@ -13,7 +13,10 @@ from hf_linear_attn.models.trunk import LinearAttnModel
 
 PROJECTIONS = "qkvo"
 # What decides where a layer's input comes from; everything else may differ.
-_SHARED_FIELDS = ("is_decoder", "hidden_size", "num_hidden_layers", "norm_position")
+_SHARED_FIELDS = (
+    "is_decoder", "hidden_size", "num_hidden_layers", "norm_position", "position_embedding_type",
+    "rope_parameters",
+)  # fmt: skip
 # Not part of the function that a layer computes in evaluation.
 _NO_FUNCTION = {"attention_probs_dropout_prob", "chunk_size"}
 

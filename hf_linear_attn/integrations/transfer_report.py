@@ -18,6 +18,8 @@ def transfer_table(result: AttentionTransfer) -> Table:
     caption = "‖new − old‖² / ‖old‖² of the attention's output, on held-out text; 0 is perfect."
     if alone:
         caption += f" Left alone, for both models have the same there: layers {_ranges(alone)}."
+    if result.undone:
+        caption += f" No better, so as they were: layers {_ranges(result.undone)}."
     table = Table(title=f"Attention transfer, {result.steps:,} steps", caption=caption)
     for heading in ("layer", "from", "to"):
         table.add_column(heading)
@@ -25,7 +27,7 @@ def transfer_table(result: AttentionTransfer) -> Table:
         table.add_column(heading, justify="right")
     for i, (old, new) in result.mechanisms.items():
         before, after = result.before[i], result.after[i]
-        style = "red" if after > before else ""
+        style = "red" if i in result.undone else ""
         table.add_row(str(i), old, new, *_figures(before, after), style=style)
     table.add_section()
     means = [math.fsum(by.values()) / len(by) for by in (result.before, result.after)]
@@ -51,7 +53,15 @@ def transfer_markdown(result: AttentionTransfer) -> str:
     ]
     for i, (old, new) in result.mechanisms.items():
         figures = _figures(result.before[i], result.after[i])
-        lines.append(" | ".join(["|", str(i), old, new, *figures, "|"]).replace("| |", "|"))
+        lines.append(" | ".join([f"| {i}", old, new, *figures]) + " |")
+    means = [math.fsum(by.values()) / len(by) for by in (result.before, result.after)]
+    lines.append(" | ".join(["| mean", "", "", *_figures(*means)]) + " |")
+    for words, layers in (
+        ("Alike in both models and left alone", result.left_alone),
+        ("No better behind the last step and left as they were", result.undone),
+    ):
+        if layers:
+            lines += ["", f"{words}: layers {_ranges(layers)}."]
     return "\n".join(lines) + "\n"
 
 

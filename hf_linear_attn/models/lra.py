@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import AutoConfig, AutoModel, PreTrainedConfig
 from transformers.modeling_outputs import SequenceClassifierOutput
+from transformers.utils import logging
 
 from hf_linear_attn.hf_internals import can_return_tuple
 from hf_linear_attn.models.configuration import LinearAttnConfig
@@ -37,6 +38,8 @@ _TRUNKS: dict[type[LinearAttnConfig], type[LinearAttnModel]] = {
     SoftmaxConfig: SoftmaxModel,
     TransNormerConfig: TransNormerModel,
 }
+
+logger = logging.get_logger(__name__)
 
 
 class LraConfig(ConfigWithCode):
@@ -217,6 +220,8 @@ class LraForSequenceClassification(ModelWithCode):
             raise ValueError(f"forward got an unknown argument {next(iter(kwargs))!r}.")
         features = self._features(input_ids, attention_mask)
         logits = self.head(features)
+        if self.training and not torch.compiler.is_compiling():
+            self._warn_of_a_frozen_head()
         loss = None
         if labels is not None:
             check_classes(labels, (len(logits),), logits.shape[1])
@@ -225,6 +230,15 @@ class LraForSequenceClassification(ModelWithCode):
             if num_items_in_batch is not None:
                 loss = loss / num_items_in_batch
         return SequenceClassifierOutput(loss=loss, logits=logits)
+
+    def _warn_of_a_frozen_head(self) -> None:
+        """PEFT trains heads that it knows by name; this one it has to be told of."""
+        trains = any(p.requires_grad for p in self.model.parameters())
+        if trains and not any(p.requires_grad for p in self.head.parameters()):
+            logger.warning_once(
+                "the trunk is trained and the head is frozen. A new head has random weights: with "
+                'PEFT pass modules_to_save=["head"].'
+            )
 
     def _features(self, input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
         """(batch, features): pooled, and two towers put together."""

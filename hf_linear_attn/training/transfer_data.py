@@ -48,18 +48,20 @@ def transfer_data(
     batch_size: int = 8,
     evaluation_blocks: int = 8,
     seed: int = 0,
+    text_column: str = "text",
 ) -> TransferData:
     """Read text, put its documents in a row and cut the row into blocks.
 
     Args:
         files: .txt (blank lines end a document), .jsonl, .json, .parquet, .csv or .tsv with a
-            column `text`; a relative name is also sought under HF_LINEAR_ATTN_DATA.
+            column of text; a relative name is also sought under HF_LINEAR_ATTN_DATA.
         tokenizer: the model's, a fast one; its end token goes between documents and its start
             token before each block, where it has them.
         block_size: tokens of a block, start token included.
         batch_size: blocks of a batch.
         evaluation_blocks: blocks that are held out, at most a tenth of all and at least one.
         seed: of the choice of those blocks and of the order.
+        text_column: of the files that have columns.
 
     Raises:
         ValueError: no such file, no text, fewer than two blocks, a size below its least, or a
@@ -70,7 +72,7 @@ def transfer_data(
             raise ValueError(f"{name}: got {size}, expected 1 or more")
     if not isinstance(tokenizer, PreTrainedTokenizerFast):
         raise ValueError(f"got a {type(tokenizer).__name__}; expected a fast tokenizer")
-    args = DataArguments(train_file=files, block_size=block_size)
+    args = DataArguments(train_file=files, block_size=block_size, text_column=text_column)
     blocks = _blocks(tokenizer, args)
     held = max(1, min(evaluation_blocks, len(blocks) // 10))
     split = blocks.train_test_split(test_size=held, seed=seed)

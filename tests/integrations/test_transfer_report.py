@@ -6,12 +6,17 @@ import pytest
 from rich.console import Console
 
 from hf_linear_attn.integrations.distill import AttentionTransfer
-from hf_linear_attn.integrations.transfer_report import plot_transfer, transfer_table
+from hf_linear_attn.integrations.transfer_report import (
+    plot_transfer,
+    transfer_markdown,
+    transfer_table,
+)
 
 RESULT = AttentionTransfer(
     losses={1: [0.5, 0.25], 4: [0.1, 0.2]},
     before={1: 0.5, 4: 0.1},
-    after={1: 0.25, 4: 0.2},
+    after={1: 0.25, 4: 0.1},
+    undone=[4],
     mechanisms={1: ("softmax", "cosformer"), 4: ("softmax", "nystrom")},
     left_alone=[0, 2, 3],
     steps=2,
@@ -26,10 +31,20 @@ def test_a_row_a_layer_and_their_mean():
     console.print(table)
     words = [line.replace("│", " ").split() for line in console.export_text().splitlines()]
     assert ["1", "softmax", "cosformer", "0.5000", "0.2500", "0.50"] in words
-    assert ["4", "softmax", "nystrom", "0.1000", "0.2000", "2.00"] in words
-    assert ["mean", "0.3000", "0.2250", "0.75"] in words
-    assert table.caption.endswith("layers 0, 2–3.")
+    assert ["4", "softmax", "nystrom", "0.1000", "0.1000", "1.00"] in words
+    assert ["mean", "0.3000", "0.1750", "0.58"] in words
+    assert "layers 0, 2–3." in table.caption
+    assert table.caption.endswith("No better, so as they were: layers 4.")
     assert [row.style for row in table.rows] == ["", "red", "bold"]
+
+
+def test_the_same_as_a_page():
+    lines = transfer_markdown(RESULT).splitlines()
+    assert "| 1 | softmax | cosformer | 0.5000 | 0.2500 | 0.50 |" in lines
+    assert "| 4 | softmax | nystrom | 0.1000 | 0.1000 | 1.00 |" in lines
+    assert "| mean |  |  | 0.3000 | 0.1750 | 0.58 |" in lines
+    assert "Alike in both models and left alone: layers 0, 2–3." in lines
+    assert "No better behind the last step and left as they were: layers 4." in lines
 
 
 def test_the_plot_has_a_line_a_layer(tmp_path, monkeypatch):

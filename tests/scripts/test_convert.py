@@ -138,6 +138,57 @@ def test_attention_transfer_on_the_way(source, tmp_path, capsys):
     assert shares[1] < shares[0]
 
 
+def test_every_option_reaches_the_transfer(source, tmp_path, monkeypatch, capsys):
+    text = tmp_path / "text.jsonl"
+    text.write_text("\n".join(json.dumps({"words": TEXT}) for _ in range(60)))
+    seen, transfer = {}, CONVERT.transfer_attention
+
+    def spy(teacher, student, batches, **settings):
+        seen.update(settings, rows=next(iter(batches))["input_ids"].shape,
+                    vocabulary=teacher.config.vocab_size)  # fmt: skip
+        return transfer(teacher, student, batches, **settings)
+
+    monkeypatch.setattr(CONVERT, "transfer_attention", spy)
+    CONVERT.main([
+        str(source("llama", size=50)), "--to", "transnormer", "--output", str(tmp_path / "out"),
+        "--unused_vocab", "drop", "--distill", str(text), "--text_column", "words", "--steps", "2",
+        "--block_size", "12", "--batch_size", "3", "--learning_rate", "0.02", "--trained", "qv",
+        "--device", "cpu",
+    ])  # fmt: skip
+    assert seen["rows"] == (3, 12)
+    assert (seen["steps"], seen["learning_rate"], seen["trained"]) == (2, 0.02, "qv")
+    assert seen["vocabulary"] == 50
+    assert len(seen["evaluation"]) >= 1
+    assert "step 2 of 2: mean loss" in capsys.readouterr().out
+    # A block is longer than the text, so layer 0 is exact from the start and must stay so.
+    page = (tmp_path / "out" / "conversion.md").read_text()
+    assert "left as they were: layers 0." in page
+    assert "model.layers.0.self_attn.q_proj.weight |" in page
+    before = language_model("llama").model.layers[0].self_attn.q_proj.weight
+    after = hf.AutoModelForCausalLM.from_pretrained(tmp_path / "out")
+    assert torch.equal(after.model.layers[0].self_attn.q_proj.weight, before)
+
+
+def test_a_picture_that_fails_does_not_cost_the_model(source, tmp_path, monkeypatch):
+    (tmp_path / "text.txt").write_text(TEXT * 60)
+
+    def fail(*args):
+        raise RuntimeError("no picture")
+
+    monkeypatch.setattr(CONVERT, "plot_transfer", fail)
+    with pytest.raises(RuntimeError, match="no picture"):
+        CONVERT.main([
+            str(source("bert")), "--to", "nystrom", "--output", str(tmp_path / "out"),
+            "--config_overrides", "num_landmarks=4", "--distill", str(tmp_path / "text.txt"),
+            "--steps", "8", "--block_size", "16", "--learning_rate", "0.003",
+        ])  # fmt: skip
+    model = hf.AutoModelForMaskedLM.from_pretrained(tmp_path / "out")
+    fitted = "then fitted by attention transfer"
+    page = (tmp_path / "out" / "conversion.md").read_text()
+    assert f"until it is trained; {fitted}" in page
+    assert model.model.layers[0].self_attn.mechanism.conv.weight.abs().max() > 0
+
+
 def spied_teacher(monkeypatch):
     """The attention of the teacher of the next transfer, which then breaks off."""
     seen = []
@@ -206,7 +257,7 @@ def test_the_tokenizer_goes_as_far_as_the_model(source, tmp_path):
 def test_places_that_cannot_be_written_to_show_before_the_work(source, tmp_path, capsys,
                                                                monkeypatch):  # fmt: skip
     folder = source("llama")
-    monkeypatch.setattr(CONVERT, "_convert", lambda args: pytest.fail("the work has begun"))
+    monkeypatch.setattr(CONVERT, "_convert", lambda *args: pytest.fail("the work has begun"))
     (tmp_path / "file").write_text("")
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
     (tmp_path / "empty").mkdir()
@@ -252,7 +303,18 @@ def test_every_mistake_is_one_line_and_leaves_nothing(source, tmp_path, capsys):
     refused(capsys, "Did you mean 'cos_horizon'", *base, "--config_overrides", "cos_horizn=3")
     refused(capsys, "hidden_size=64", *base, "--config_overrides", "hidden_size=64")
     refused(capsys, "names 1 layers", *base, "--config_overrides", "layer_attention=[cosformer]")
-    refused(capsys, "go together", *base, "--steps", "3")
+    refused(capsys, "--steps is for the attention transfer", *base, "--steps", "3")
+    refused(capsys, "--device is for the attention transfer", *base, "--device", "cpu")
+    file = tmp_path / "big" / "text.txt"
+    file.parent.mkdir()
+    file.write_text(TEXT * 60)
+    text = ("--distill", file)
+    refused(capsys, "--distill needs --steps", *base, *text)
+    refused(capsys, "--steps: got 0", *base, *text, "--steps", "0")
+    refused(capsys, "--trained: got 'qz'", *base, *text, "--steps", "1", "--trained", "qz")
+    refused(capsys, "is a folder; name its files", *base, "--distill", tmp_path, "--steps", "1")
+    refused(capsys, "--block_size 300 is above the model's", *base, *text, "--steps", "1",
+            "--block_size", "300")  # fmt: skip
     refused(capsys, "no folder with a checkpoint", tmp_path / "nowhere", *base[1:])
     refused(capsys, "HF_HUB_OFFLINE", "someone/something", *base[1:])
     refused(capsys, "cannot be the name", "so me/thing", *base[1:])
@@ -260,7 +322,6 @@ def test_every_mistake_is_one_line_and_leaves_nothing(source, tmp_path, capsys):
     refused(capsys, "different numbers", *base, "--max_positions", "64", "--config_overrides",
             "max_position_embeddings=65")  # fmt: skip
     refused(capsys, "the following arguments are required", folder)
-    (tmp_path / "big").mkdir()
     refused(capsys, "the tokenizer has ids up to 69", source("gpt2", size=70), *base[1:])
     empty = tmp_path / "there"
     empty.mkdir()
@@ -279,8 +340,10 @@ def test_a_source_without_a_tokenizer_and_one_with_a_broken_one(source, tmp_path
         file.unlink()
     CONVERT.main([str(folder), "--to", "softmax", "--output", str(tmp_path / "b")])
     assert "no tokenizer" in (tmp_path / "b" / "conversion.md").read_text()
+    text = tmp_path / "text.txt"
+    text.write_text(TEXT)
     refused(capsys, "has no tokenizer", folder, "--to", "cosformer", "--output", tmp_path / "c",
-            "--distill", __file__, "--steps", "2")  # fmt: skip
+            "--distill", text, "--steps", "2")  # fmt: skip
 
 
 def test_nothing_is_left_when_saving_fails(source, tmp_path, monkeypatch):
