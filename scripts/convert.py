@@ -38,12 +38,12 @@ from hf_linear_attn.integrations.source_tokenizer import (
 )
 from hf_linear_attn.integrations.transfer_layers import PROJECTIONS
 from hf_linear_attn.integrations.transfer_report import (
+    mark_fitted,
     plot_transfer,
     transfer_markdown,
     transfer_table,
 )
 from hf_linear_attn.models import CONFIG_CLASSES, LinearAttnConfig
-from hf_linear_attn.models.conversion_report import ConversionReport
 from hf_linear_attn.models.convert import convert
 from hf_linear_attn.models.foreign_config import foreign_fields
 from hf_linear_attn.models.weight_maps import head_of_class
@@ -174,7 +174,7 @@ def _convert(args: argparse.Namespace, console: Console) -> Conversion:
     made = Conversion(model, tokenizer)
     if args.distill is not None:
         made.transfer = _transfer(args, made, source, load, console)
-        _tell_of_transfer(report, made.transfer)
+        mark_fitted(report, made.transfer)
     return made
 
 
@@ -247,30 +247,6 @@ def _lines(console: Console, steps: int) -> Any:
             console.print(f"step {step} of {steps}: mean loss {mean:.4f}", highlight=False)
 
     return say
-
-
-def _tell_of_transfer(report: ConversionReport, result: AttentionTransfer) -> None:
-    """Of the tensors that the transfer changed the report must not say that they were copied."""
-    changed = [i for i in result.mechanisms if i not in result.undone]
-    names = {f"{letter}_proj" for letter in result.trained}
-    names |= {f"{letter}_norm" for letter in result.trained if letter in "qk"} | {"mechanism"}
-    said = "then fitted by attention transfer"
-
-    def is_fitted(tensor: str) -> bool:
-        _, layer, inside = f".{tensor}".partition(".layers.")
-        parts = inside.split(".")
-        return bool(layer) and int(parts[0]) in changed and parts[2] in names
-
-    for name, filled in report.filled.items():
-        if is_fitted(name):
-            how = f"{filled.how}, {said}" if filled.how else said
-            report.filled[name] = filled._replace(how=how)
-    report.new |= {n: f"{why}; {said}" for n, why in report.new.items() if is_fitted(n)}
-    report.notes.append(
-        f"the attention of {len(changed)} layers was fitted to the old one in {result.steps:,} "
-        f"steps of attention transfer (projections {result.trained!r}, and the mechanism's own "
-        f"weights); {len(result.undone)} layers were no better for it and are as they were."
-    )
 
 
 def _save(folder: Path, args: argparse.Namespace, made: Conversion) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from rich.table import Table
 
 from hf_linear_attn.integrations.distill import AttentionTransfer
+from hf_linear_attn.models.conversion_report import ConversionReport
 
 
 def transfer_table(result: AttentionTransfer) -> Table:
@@ -106,3 +107,32 @@ def plot_transfer(result: AttentionTransfer, path: str | Path) -> None:
     columns = math.ceil(len(result.losses) / 16)
     figure.legend(loc="outside right upper", fontsize="small", ncols=columns)
     figure.savefig(path, dpi=120)
+
+
+def mark_fitted(report: ConversionReport, result: AttentionTransfer) -> None:
+    """Let a conversion's report say which tensors were fitted, and not that they were copied.
+
+    Args:
+        report: of the student; it is changed.
+        result: of `transfer_attention`.
+    """
+    changed = [i for i in result.mechanisms if i not in result.undone]
+    names = {f"{letter}_proj" for letter in result.trained}
+    names |= {f"{letter}_norm" for letter in result.trained if letter in "qk"} | {"mechanism"}
+    said = "then fitted by attention transfer"
+
+    def is_fitted(tensor: str) -> bool:
+        _, layer, inside = f".{tensor}".partition(".layers.")
+        parts = inside.split(".")
+        return bool(layer) and int(parts[0]) in changed and parts[2] in names
+
+    for name, filled in report.filled.items():
+        if is_fitted(name):
+            how = f"{filled.how}, {said}" if filled.how else said
+            report.filled[name] = filled._replace(how=how)
+    report.new |= {n: f"{why}; {said}" for n, why in report.new.items() if is_fitted(n)}
+    report.notes.append(
+        f"the attention of {len(changed)} layers was fitted to the old one in {result.steps:,} "
+        f"steps of attention transfer (projections {result.trained!r}, and the mechanism's own "
+        f"weights); {len(result.undone)} layers were no better for it and are as they were."
+    )
