@@ -4,12 +4,21 @@ import json
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
+import torch
 from huggingface_hub import ModelCard
+from huggingface_hub.errors import (
+    GatedRepoError,
+    HfHubHTTPError,
+    OfflineModeIsEnabled,
+    RepositoryNotFoundError,
+)
 
 import hf_linear_attn as hla
 from hf_linear_attn.integrations.config_card import config_card
+from hf_linear_attn.integrations.hub import write_folder
 from hf_linear_attn.integrations.hub_errors import hub_errors
 from tests.conftest import TINY
 from tests.hub_standin import READER, TOKEN, running_hub
@@ -203,6 +212,48 @@ def test_other_errors_stay_what_they_are():
         raise ValueError("mine")
     with pytest.raises(KeyError), hub_errors("me/a"):
         raise KeyError("x")
+
+
+def answer(kind, status):
+    response = SimpleNamespace(status_code=status, headers={}, request=None)
+    return kind("as the Hub has it", response=response)
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (answer(GatedRepoError, 403), "is given to people who asked its author for access"),
+        (answer(RepositoryNotFoundError, 404), "the Hub has no repository me/a for you"),
+        (answer(HfHubHTTPError, 403), "the token has no right"),
+        (answer(HfHubHTTPError, 503), "the Hub answered 503 for me/a"),
+        (OfflineModeIsEnabled("no"), "HF_HUB_OFFLINE keeps the Hub from being asked"),
+    ],
+)
+def test_an_answer_of_the_hub_is_a_sentence(error, message):
+    with pytest.raises(ValueError, match=message), hub_errors("me/a"):
+        raise error
+
+
+def test_what_is_not_the_hubs_is_not_explained_by_it():
+    with pytest.raises(ConnectionRefusedError, match="tracking"), hub_errors("me/a"):
+        raise ConnectionRefusedError("a tracking server")
+    uploading = hub_errors("me/a", uploading=True)
+    with pytest.raises(ValueError, match=r"^HF_HUB_OFFLINE is set: unset it to upload"), uploading:
+        raise OfflineModeIsEnabled("no")
+
+
+def test_what_is_around_a_model_is_taken_off_first(tmp_path):
+    class Adapted:
+        def merge_and_unload(self): ...
+
+    for model, message in (
+        (SimpleNamespace(_orig_mod=model_of()), "compiled: give model._orig_mod"),
+        (Adapted(), "adapters: give model.merge_and_unload"),
+        (torch.nn.Linear(1, 1), "Linear is not a model of hf_linear_attn; share it by its own"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            write_folder(tmp_path, model, None, where="me/a", with_code=True, card=None)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_card_of_a_config_says_what_the_model_is():
