@@ -175,7 +175,19 @@ class _Handler(BaseHTTPRequestHandler):
                 files = repository.commits[self._revision(repository, revision)]
                 paths = json.loads(body)["paths"] if body[:1] == b"{" else _form(body)["paths"]
                 self._send([_entry(path, files[path]) for path in paths if path in files])
+            case ["auth-check", *kind]:
+                self._check_token()
+                if kind == ["write"]:
+                    self._check_writer()
+                self._send({})
+            case ["branch", branch] if self.command == "DELETE":
+                del repository.branches[branch]
+                self._send({})
             case ["branch", branch]:
+                if not re.fullmatch(r"[\w.-]+", branch):
+                    raise _RefusedError(
+                        400, "BadRequest", f"Invalid reference for a branch: {branch}"
+                    )
                 if branch in repository.branches:
                     raise _RefusedError(409, "Conflict", f"Reference already exists: {branch}")
                 start = json.loads(body or b"{}").get("startingPoint") or "main"
@@ -198,6 +210,8 @@ class _Handler(BaseHTTPRequestHandler):
                 files[value["path"]] = base64.b64decode(value["content"])
             elif key == "lfsFile":
                 files[value["path"]] = self.hub.uploads[value["oid"]]
+            elif key == "deletedFile":
+                del files[value["path"]]
             else:
                 raise _RefusedError(400, "BadRequest", f"unknown operation {key}")
         commit = repository.commit(branch, files, message)
