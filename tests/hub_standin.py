@@ -44,14 +44,16 @@ class Hub:
     Attributes:
         address: where it listens.
         repositories: by user/name.
-        fail_commits: answer every commit with an error.
+        fail_commits: answer every commit with an error, or those whose message is this word.
+        closed: names that the token may not create, though it may write to what has them.
     """
 
     def __init__(self) -> None:
         self.address = ""
         self.repositories: dict[str, Repository] = {}
         self.uploads: dict[str, bytes] = {}
-        self.fail_commits = False
+        self.fail_commits: bool | str = False
+        self.closed: set[str] = set()
         self.lock = threading.RLock()
 
     def environment(self, token: str | None = TOKEN) -> dict[str, str]:
@@ -137,6 +139,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _create(self, wanted):
         self._check_writer()
         name = _full_name(wanted)
+        if name in self.hub.closed:
+            raise _RefusedError(403, "Forbidden", f"no right to create {name}")
         url = f"{self.hub.address}/{name}"
         if name in self.hub.repositories:
             self._send({"error": "You already created this model repo", "url": url}, 409)
@@ -197,7 +201,8 @@ class _Handler(BaseHTTPRequestHandler):
                 raise _RefusedError(404, "NotFound", f"nothing at {self.path}")
 
     def _commit(self, name, repository, branch, body):
-        if self.hub.fail_commits:
+        header = json.loads(body.splitlines()[0])["value"]["summary"]
+        if self.hub.fail_commits in (True, header):
             raise _RefusedError(500, "Internal", "the disk is full")
         files = dict(repository.commits[self._revision(repository, branch)])
         message = ""

@@ -209,7 +209,9 @@ def _card_instead(
     if not is_unedited(card):
         return card
     api = HfApi(token=token)
-    has_tokenizer = api.file_exists(repo_id, "tokenizer_config.json", revision=revision)
+    # A branch that is yet to be made begins with what the default one has.
+    there = revision if revision and api.revision_exists(repo_id, revision) else None
+    has_tokenizer = api.file_exists(repo_id, "tokenizer_config.json", revision=there)
     ours = config_card(
         model, repo_id, with_code=with_code, has_tokenizer=has_tokenizer, revision=revision
     )
