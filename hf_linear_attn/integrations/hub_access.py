@@ -27,13 +27,15 @@ def check_access(repo_id: str, token: str | None) -> str:
 
 
 def check_may_write(repo_id: str, token: str | None) -> None:
-    """Ask whether a token may write to a repository that exists.
+    """Ask whether a token may write to a repository, if that exists.
 
     Raises:
-        ValueError: it may not, or the Hub is not reached.
+        ValueError: it may not, the name is none, or the Hub is not reached.
     """
-    with hub_errors(repo_id, uploading=True):
-        HfApi().auth_check(repo_id, token=token, write=True)
+    name, api = check_access(repo_id, token), HfApi(token=token)
+    with hub_errors(name, uploading=True):
+        if api.repo_exists(name):
+            api.auth_check(name, write=True)
 
 
 @contextmanager

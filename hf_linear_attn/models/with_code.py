@@ -100,7 +100,9 @@ class ModelWithCode(PreTrainedModel):
         with self._code_named(self._with_code if with_code is None else with_code):
             super().save_pretrained(save_directory, *args, **kwargs)
 
-    def push_to_hub(self, repo_id: str, *, with_code: bool | None = None, **kwargs: Any) -> Any:
+    def push_to_hub(  # pyright: ignore[reportIncompatibleVariableOverride] - a copied function there
+        self, repo_id: str, *, with_code: bool | None = None, **kwargs: Any
+    ) -> Any:
         """As in Transformers; `hf_linear_attn.push_to_hub` also uploads a tokenizer.
 
         Args:
@@ -112,12 +114,13 @@ class ModelWithCode(PreTrainedModel):
             ValueError: the Hub is not reached or refuses, or the model cannot be saved so. A
                 repository or branch that was made for it is gone again.
         """
+        push: Any = super().push_to_hub
         guard, self._with_code = type(self).guard_upload, with_code
         try:
             if guard is None:
-                return super().push_to_hub(repo_id, **kwargs)
+                return push(repo_id, **kwargs)
             with guard(repo_id, kwargs.get("token"), kwargs.get("revision")) as name:
-                return super().push_to_hub(name, **kwargs)
+                return push(name, **kwargs)
         finally:
             del self._with_code
 

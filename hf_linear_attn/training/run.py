@@ -156,11 +156,11 @@ def _build_trainer(
     """The trainer; a run that is shared asks for its place, and whether it may write there, now."""
     if not run.training.push_to_hub:
         return run.build_trainer(model, callbacks, folder)
-    with hub_errors(run.training.hub_model_id or "", uploading=True):
-        trainer = run.build_trainer(model, callbacks, folder)
-    if trainer.is_world_process_zero() and trainer.hub_model_id is not None:
-        check_may_write(trainer.hub_model_id, run.training.hub_token)
-    return trainer
+    name = run.training.hub_model_id or run.output_dir.absolute().name
+    if run.training.process_index == 0:
+        check_may_write(name, run.training.hub_token)
+    with hub_errors(name, uploading=True):
+        return run.build_trainer(model, callbacks, folder)
 
 
 def _peak_tflops(run: Run) -> float | None:

@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import signal
 
 import pytest
 import torch
@@ -115,4 +116,15 @@ def test_an_error_leaves_no_folder(saved, tmp_path, monkeypatch):
     (saved / "README.md").unlink()
     with pytest.raises(OSError, match="no space"):
         program.main([str(saved), "--output", str(tmp_path / "new" / "out")])
+    assert os.listdir(tmp_path / "new") == []
+
+
+def test_sigterm_at_any_time_leaves_no_folder(saved, tmp_path, monkeypatch):
+    def ended(*args, **options):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(program, "load_saved_model", ended)
+    with pytest.raises(SystemExit) as left:
+        program.main([str(saved), "--output", str(tmp_path / "new" / "out")])
+    assert left.value.code == 128 + signal.SIGTERM
     assert os.listdir(tmp_path / "new") == []
