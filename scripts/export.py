@@ -9,19 +9,27 @@ or `import hf_linear_attn` first. The Hub takes the token of `hf auth login` or 
 """
 
 import argparse
+import shlex
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import yaml
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
-from hf_linear_attn.integrations.config_card import auto_class_of
-from hf_linear_attn.integrations.hub import check_access, upload, write_folder
-from hf_linear_attn.integrations.saved_model import SavedModel, load_saved_model, moved_card
-from hf_linear_attn.training.new_folder import check_new_folder, new_folder
+from hf_linear_attn.integrations.config_card import auto_class_of, place
+from hf_linear_attn.integrations.hub import upload, write_folder
+from hf_linear_attn.integrations.hub_access import check_access
+from hf_linear_attn.integrations.moved_card import moved_card
+from hf_linear_attn.integrations.saved_model import SavedModel, load_saved_model
+from hf_linear_attn.training.new_folder import new_folder
 from hf_linear_attn.training.program import ProgramParser, run_program
+from hf_linear_attn.training.run_folder import RUN_FILE
 
 
 def main(argv: list[str]) -> None:
@@ -29,25 +37,26 @@ def main(argv: list[str]) -> None:
     args = read_arguments(argv)
     console = Console()
     target = None if args.output is None else Path(args.output)
-    if target is not None:
-        check_new_folder(target)
     name = check_access(args.hub_model_id, None) if args.push_to_hub else None
-    with console.status(f"Loading {args.model}"):
-        saved = load_saved_model(args.model, args.revision)
     where = name or str(target)
-    card = moved_card(saved, args.model, where, with_code=True)
-    if target is None:
-        with tempfile.TemporaryDirectory() as scratch:
-            _fill(Path(scratch), saved, where, card)
-            _show(console, Path(scratch), saved)
-            _publish(console, Path(scratch), args, name, card)
-    else:
-        with new_folder(target) as folder:
-            _fill(folder, saved, where, card)
-        _show(console, target, saved)
+    with _folder(target) as folder:
+        with console.status(f"Loading {args.model}"):
+            saved = load_saved_model(args.model, args.revision)
+        card = moved_card(
+            saved, args.model, where, with_code=True, revision=args.hub_revision,
+            shared_as=_shared_as(Path(args.model)),
+        )  # fmt: skip
+        write_folder(
+            folder, saved.model, saved.tokenizer, where=where, with_code=True, card=card,
+            revision=args.hub_revision,
+        )  # fmt: skip
+        _show(console, folder, saved)
+        if target is None:
+            _publish(console, folder, args, name, card)
+    if target is not None:
         console.print(f"Written to {target}", soft_wrap=True, markup=False)
         _publish(console, target, args, name, card)
-    _show_next(console, where, saved)
+    _show_next(console, where, args.hub_revision, saved)
 
 
 def read_arguments(argv: list[str]) -> argparse.Namespace:
@@ -78,11 +87,33 @@ def read_arguments(argv: list[str]) -> argparse.Namespace:
     for option in ("hub_model_id", "private", "hub_revision", "commit_message"):
         if not args.push_to_hub and getattr(args, option) is not None:
             raise ValueError(f"--{option} is for the Hub: add --push_to_hub, or leave it out")
+    source = Path(args.model)
+    if args.output and source.is_dir() and source.resolve() in Path(args.output).resolve().parents:
+        raise ValueError(f"output {args.output} is inside of {source}: choose a place beside it")
     return args
 
 
-def _fill(folder: Path, saved: SavedModel, where: str, card: str | None) -> None:
-    write_folder(folder, saved.model, saved.tokenizer, where=where, with_code=True, card=card)
+@contextmanager
+def _folder(target: Path | None) -> Iterator[Path]:
+    """Where the model is written to before it is shown to anyone."""
+    if target is not None:
+        with new_folder(target) as folder:
+            yield folder
+    else:
+        with tempfile.TemporaryDirectory() as scratch:
+            yield Path(scratch)
+
+
+def _shared_as(folder: Path) -> list[str]:
+    """Names on the Hub that a recipe's run has had."""
+    file, arguments = folder / RUN_FILE, None
+    if file.is_file():
+        try:
+            arguments = yaml.safe_load(file.read_text(encoding="utf-8"))
+        except yaml.YAMLError as error:
+            raise ValueError(f"{file} cannot be read: {error}") from error
+    name = arguments.get("hub_model_id") if isinstance(arguments, dict) else None
+    return [name] if isinstance(name, str) else []
 
 
 def _publish(
@@ -112,19 +143,26 @@ def _show(console: Console, folder: Path, saved: SavedModel) -> None:
         ("loads as", auto_class_of(saved.model)),
         ("files", f"{len(files)}, of them code {len(list(folder.glob('*.py')))}"),
         ("size", f"{megabytes:.1f} MB"),
+        *([("left out", _left_out(saved.left_out))] if saved.left_out else []),
     ):
-        table.add_row(fact, value)
+        table.add_row(fact, Text(value))
     console.print(table)
 
 
-def _show_next(console: Console, where: str, saved: SavedModel) -> None:
+def _left_out(names: tuple[str, ...]) -> str:
+    shown = ", ".join(names[:3]) + (", …" if names[3:] else "")
+    tensors = f"{len(names)} saved tensor{'s' if names[1:] else ''}"
+    return f"{tensors} that the model has no place for: {shown}"
+
+
+def _show_next(console: Console, where: str, revision: str | None, saved: SavedModel) -> None:
     auto = auto_class_of(saved.model)
     console.print("\n# load it in any environment with Transformers", markup=False)
     code = (
         f"from transformers import {auto}; "
-        f"print({auto}.from_pretrained({where!r}, trust_remote_code=True))"
+        f"print({auto}.from_pretrained({place(where, revision)}, trust_remote_code=True))"
     )
-    console.print(f'python -c "{code}"', soft_wrap=True, markup=False)
+    console.print(f"python -c {shlex.quote(code)}", soft_wrap=True, markup=False)
 
 
 if __name__ == "__main__":

@@ -44,14 +44,16 @@ class Hub:
     Attributes:
         address: where it listens.
         repositories: by user/name.
-        fail_commits: answer every commit with an error.
+        fail_commits: answer every commit with an error, or those whose message is this word.
+        closed: names that the token may not create, though it may write to what has them.
     """
 
     def __init__(self) -> None:
         self.address = ""
         self.repositories: dict[str, Repository] = {}
         self.uploads: dict[str, bytes] = {}
-        self.fail_commits = False
+        self.fail_commits: bool | str = False
+        self.closed: set[str] = set()
         self.lock = threading.RLock()
 
     def environment(self, token: str | None = TOKEN) -> dict[str, str]:
@@ -137,6 +139,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _create(self, wanted):
         self._check_writer()
         name = _full_name(wanted)
+        if name in self.hub.closed:
+            raise _RefusedError(403, "Forbidden", f"no right to create {name}")
         url = f"{self.hub.address}/{name}"
         if name in self.hub.repositories:
             self._send({"error": "You already created this model repo", "url": url}, 409)
@@ -175,7 +179,19 @@ class _Handler(BaseHTTPRequestHandler):
                 files = repository.commits[self._revision(repository, revision)]
                 paths = json.loads(body)["paths"] if body[:1] == b"{" else _form(body)["paths"]
                 self._send([_entry(path, files[path]) for path in paths if path in files])
+            case ["auth-check", *kind]:
+                self._check_token()
+                if kind == ["write"]:
+                    self._check_writer()
+                self._send({})
+            case ["branch", branch] if self.command == "DELETE":
+                del repository.branches[branch]
+                self._send({})
             case ["branch", branch]:
+                if not re.fullmatch(r"[\w.-]+", branch):
+                    raise _RefusedError(
+                        400, "BadRequest", f"Invalid reference for a branch: {branch}"
+                    )
                 if branch in repository.branches:
                     raise _RefusedError(409, "Conflict", f"Reference already exists: {branch}")
                 start = json.loads(body or b"{}").get("startingPoint") or "main"
@@ -185,7 +201,8 @@ class _Handler(BaseHTTPRequestHandler):
                 raise _RefusedError(404, "NotFound", f"nothing at {self.path}")
 
     def _commit(self, name, repository, branch, body):
-        if self.hub.fail_commits:
+        header = json.loads(body.splitlines()[0])["value"]["summary"]
+        if self.hub.fail_commits in (True, header):
             raise _RefusedError(500, "Internal", "the disk is full")
         files = dict(repository.commits[self._revision(repository, branch)])
         message = ""
@@ -198,6 +215,8 @@ class _Handler(BaseHTTPRequestHandler):
                 files[value["path"]] = base64.b64decode(value["content"])
             elif key == "lfsFile":
                 files[value["path"]] = self.hub.uploads[value["oid"]]
+            elif key == "deletedFile":
+                del files[value["path"]]
             else:
                 raise _RefusedError(400, "BadRequest", f"unknown operation {key}")
         commit = repository.commit(branch, files, message)

@@ -21,12 +21,15 @@ _LOG_IN = "run `hf auth login`, or give a token"
 
 
 @contextmanager
-def hub_errors(name: str, revision: str | None = None) -> Iterator[None]:
+def hub_errors(
+    name: str, revision: str | None = None, *, uploading: bool = False
+) -> Iterator[None]:
     """Inside the block an error of the Hub becomes a ValueError; any other error stays itself.
 
     Args:
         name: of the repository.
         revision: what was asked of it; None = the default branch.
+        uploading: something is written to it.
 
     Raises:
         ValueError: the Hub is not reached or refuses.
@@ -35,7 +38,7 @@ def hub_errors(name: str, revision: str | None = None) -> Iterator[None]:
         yield
     except Exception as error:
         for cause in _causes(error):
-            sentence = _sentence(cause, name, revision)
+            sentence = _sentence(cause, name, revision, uploading)
             if sentence is not None:
                 raise ValueError(sentence) from error
         raise
@@ -49,7 +52,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
         found = found.__cause__
 
 
-def _sentence(error: BaseException, name: str, revision: str | None) -> str | None:
+def _sentence(error: BaseException, name: str, revision: str | None, uploading: bool) -> str | None:
     """What an error of the Hub means; None for other errors."""
     if isinstance(error, HFValidationError):
         return (
@@ -71,9 +74,10 @@ def _sentence(error: BaseException, name: str, revision: str | None) -> str | No
         return _answer(error, name)
     unreached = (
         OfflineModeIsEnabled, LocalEntryNotFoundError, RevisionResolutionError, HTTPError,
-        ConnectionError,
     )  # fmt: skip
     if isinstance(error, unreached):
+        if is_offline_mode() and uploading:
+            return f"HF_HUB_OFFLINE is set: unset it to upload to {name}."
         if is_offline_mode():
             return (
                 f"{name} is not on this machine, and HF_HUB_OFFLINE keeps the Hub from being asked:"

@@ -1,18 +1,19 @@
 """A saved model of this package, from a folder or the Hub, with all that lies beside it."""
 
-import json
+import pickle
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import transformers
+from huggingface_hub.errors import HFValidationError
+from huggingface_hub.utils import validate_repo_id
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoTokenizer
 from transformers.utils.hub import cached_file
 
-from hf_linear_attn.integrations.config_card import auto_class_of, code_note
+from hf_linear_attn.integrations.config_card import heads_of
 from hf_linear_attn.integrations.hub_errors import hub_errors
-from hf_linear_attn.models.export import auto_map
 from hf_linear_attn.models.with_code import ConfigWithCode
 
 
@@ -24,11 +25,13 @@ class SavedModel:
         model: with the head it was saved with, in the dtype it was saved in.
         tokenizer: None where there is none.
         card: text of the card; None where there is none.
+        left_out: names of saved tensors that the model has no place for.
     """
 
     model: Any
     tokenizer: Any
     card: str | None
+    left_out: tuple[str, ...] = ()
 
 
 def load_saved_model(source: str, revision: str | None = None) -> SavedModel:
@@ -39,46 +42,46 @@ def load_saved_model(source: str, revision: str | None = None) -> SavedModel:
         revision: branch, tag or commit there; None = the default branch.
 
     Raises:
-        ValueError: there is no such model, it is none of this package, or its weights are not
-            whole.
+        ValueError: there is no such model, it is none of this package, or its files are not whole.
     """
-    with hub_errors(source, revision):
-        config = _config(source, revision)
-        model = _model(source, revision, config)
-        tokenizer = None
-        if _beside(source, revision, "tokenizer_config.json") is not None:
-            tokenizer = AutoTokenizer.from_pretrained(source, revision=revision)
-        card = _beside(source, revision, "README.md")
-        return SavedModel(model, tokenizer, card and Path(card).read_text(encoding="utf-8"))
+    _check_source(source, revision)
+    try:
+        with hub_errors(source, revision):
+            config = _config(source, revision)
+            model, left_out = _model(source, revision, config)
+            tokenizer = _tokenizer(source, revision)
+            card = _beside(source, revision, "README.md")
+    except ValueError as error:
+        path = Path(source)
+        if not path.exists() and len(path.parts) > 1 and path.parent.is_dir():  # a slip, likely
+            error.args = (f"there is no folder {source} here, and {error}",)
+        raise
+    text = card and Path(card).read_text(encoding="utf-8")
+    return SavedModel(model, tokenizer, text, left_out)
 
 
-def moved_card(saved: SavedModel, source: str, where: str, *, with_code: bool) -> str | None:
-    """The card that came with a model, for the place the model goes to.
-
-    Args:
-        saved: the model.
-        source: where it was; the card's code loads it from there.
-        where: where it will be.
-        with_code: whether its code goes along; then the card says how to load it by that.
-    """
-    if saved.card is None:
-        return None
-    text = saved.card
-    for old in {source, str(Path(source))}:
-        text = text.replace(
-            json.dumps(old, ensure_ascii=False), json.dumps(where, ensure_ascii=False)
-        )
-    if with_code and "trust_remote_code" not in text:
-        auto_class, has_tokenizer = auto_class_of(saved.model), saved.tokenizer is not None
-        note = code_note(where, auto_class, has_tokenizer=has_tokenizer)
-        text = f"{text.rstrip()}\n\n## Without hf_linear_attn\n\n{note}\n"
-    return text
+def _check_source(source: str, revision: str | None) -> None:
+    """Refuse what is neither a folder nor can be a name on the Hub."""
+    path = Path(source)
+    if path.is_dir():
+        if revision is not None:
+            raise ValueError(f"{source} is a folder, and revision {revision!r} is for the Hub.")
+        if not (path / "config.json").is_file():
+            raise ValueError(f"{source} holds no saved model: there is no config.json in it.")
+        return
+    if path.exists():
+        raise ValueError(f"{source} is a file; give the folder of a saved model.")
+    try:
+        validate_repo_id(source)
+    except HFValidationError:
+        raise ValueError(f"there is no folder {source} here.") from None
 
 
 def _config(source: str, revision: str | None) -> ConfigWithCode:
-    if Path(source).is_dir() and not (Path(source) / "config.json").is_file():
-        raise ValueError(f"{source} holds no saved model: there is no config.json in it.")
-    config = AutoConfig.from_pretrained(source, revision=revision, trust_remote_code=False)
+    try:
+        config = AutoConfig.from_pretrained(source, revision=revision, trust_remote_code=False)
+    except (OSError, KeyError, TypeError) as error:
+        raise ValueError(f"the config of {source} cannot be loaded: {error}") from error
     if not isinstance(config, ConfigWithCode):
         raise ValueError(
             f"{source} is a model of type {config.model_type!r}, not one of hf_linear_attn: "
@@ -87,8 +90,11 @@ def _config(source: str, revision: str | None) -> ConfigWithCode:
     return config
 
 
-def _model(source: str, revision: str | None, config: ConfigWithCode) -> Any:
-    heads = {entry.split(".")[1]: auto for auto, entry in auto_map(config).items()}
+def _model(
+    source: str, revision: str | None, config: ConfigWithCode
+) -> tuple[Any, tuple[str, ...]]:
+    """The model, and what was saved and has no place in it."""
+    heads = heads_of(config)
     saved_as = next((name for name in config.architectures or () if name in heads), None)
     if saved_as is None:
         raise ValueError(
@@ -98,19 +104,36 @@ def _model(source: str, revision: str | None, config: ConfigWithCode) -> Any:
     loader = getattr(transformers, heads[saved_as])
     try:
         model, report = loader.from_pretrained(
-            source, revision=revision, config=config, dtype="auto", output_loading_info=True
-        )
-    except (OSError, RuntimeError, SafetensorError) as error:
-        if not Path(source).is_dir() and isinstance(error, OSError):
-            raise
+            source, revision=revision, config=config, dtype="auto", output_loading_info=True,
+            ignore_mismatched_sizes=True,
+        )  # fmt: skip
+    except (OSError, RuntimeError, SafetensorError, pickle.UnpicklingError, EOFError) as error:
         raise ValueError(f"the weights of {source} cannot be loaded: {error}") from error
-    if report["missing_keys"]:
-        missing = sorted(report["missing_keys"])
+    if report["mismatched_keys"]:
+        name, found, wanted = min(report["mismatched_keys"])
         raise ValueError(
-            f"the weights of {source} lack {missing[0]}"
-            f"{f' and {len(missing) - 1} more' if missing[1:] else ''}, which its config asks for."
+            f"the weights of {source} do not fit its config: {name} is {tuple(found)}, and "
+            f"{tuple(wanted)} is asked for{_and_more(report['mismatched_keys'])}."
         )
-    return model
+    if report["missing_keys"]:
+        raise ValueError(
+            f"the weights of {source} lack {min(report['missing_keys'])}"
+            f"{_and_more(report['missing_keys'])}, which its config asks for."
+        )
+    return model, tuple(sorted(report["unexpected_keys"]))
+
+
+def _and_more(names: Any) -> str:
+    return f" and {len(names) - 1} more" if len(names) > 1 else ""
+
+
+def _tokenizer(source: str, revision: str | None) -> Any:
+    if _beside(source, revision, "tokenizer_config.json") is None:
+        return None
+    try:
+        return AutoTokenizer.from_pretrained(source, revision=revision)
+    except Exception as error:  # the tokenizers library has no narrower one
+        raise ValueError(f"the tokenizer of {source} cannot be loaded: {error}") from error
 
 
 def _beside(source: str, revision: str | None, name: str) -> str | None:

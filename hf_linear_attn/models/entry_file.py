@@ -13,8 +13,9 @@ TRANSFORMERS = ">=5.24,<6"
 
 _TEXT = '''"""Models of hf_linear_attn {version}, for loading with trust_remote_code=True.
 
-Where hf_linear_attn is installed, in this version or a newer one, its own classes are used, and
-with them its kernels. Elsewhere the code of this folder is.
+A process that has imported hf_linear_attn uses that package's classes, whatever its version, and
+never reads this file. In others the package is used where it is installed in this version or a
+newer one, and with it its kernels; elsewhere the code of this folder is.
 """
 
 import sys
@@ -36,6 +37,8 @@ except ModuleNotFoundError as error:
     if error.name != "hf_linear_attn":
         raise
     installed = None
+if getattr(installed, "__version__", None) is None:
+    installed = None  # a folder that happens to have this name
 if installed is not None and Version(installed.__version__) < Version("{version}"):
     transformers.utils.logging.get_logger(__name__).warning(
         "This model comes with code of hf_linear_attn {version}, which is used; the installed "

@@ -51,24 +51,63 @@ def auto_map(config: PreTrainedConfig) -> dict[str, str]:
     return {auto: f"{ENTRY}.{name}" for auto, name in classes.items()}
 
 
-def check_code_can_travel(config: Any) -> None:
-    """Refuse a model that needs code from elsewhere.
+def names_code(config: Any) -> bool:
+    """Does an `auto_map` point to the code of this package?"""
+    return any(_is_entry(value) for value in (getattr(config, "auto_map", None) or {}).values())
+
+
+def map_to_save(config: Any, *, with_code: bool) -> dict[str, Any]:
+    """The `auto_map` that is saved: entries for the code come and go, a user's own stay.
+
+    Args:
+        config: with an `auto_map` or without.
+        with_code: whether the code is saved.
+    """
+    found = getattr(config, "auto_map", None) or {}
+    own = {auto: value for auto, value in found.items() if not _is_entry(value)}
+    return {**auto_map(config), **own} if with_code else own
+
+
+def _is_entry(value: Any) -> bool:
+    """Is this a class of the entry file, here or (`user/name--…`) in a repository?"""
+    return isinstance(value, str) and value.split("--")[-1].startswith(f"{ENTRY}.")
+
+
+def is_own(found: type) -> bool:
+    """Is a class part of this package?"""
+    return found.__module__.startswith(f"{ROOT}.")
+
+
+def code_from_elsewhere(config: Any, model_class: type | None = None) -> type | None:
+    """The first class that a model needs and that is not this package's own.
 
     Args:
         config: of the model.
+        model_class: of the model; what PyTorch puts in front of it (FSDP) is no code of anybody's.
+    """
+    needed = [type(config)]
+    if model_class is not None:
+        needed += [c for c in model_class.__mro__ if c.__module__.split(".")[0] != "torch"][:1]
+    needed += [get_attention(name) for name in dict.fromkeys(config.attention_names)]
+    return next((found for found in needed if not is_own(found)), None)
+
+
+def check_code_can_travel(config: Any, model_class: type | None = None) -> None:
+    """Refuse a model that needs code from elsewhere.
+
+    Args:
+        config, model_class: see `code_from_elsewhere`.
 
     Raises:
         ValueError: its class, or a mechanism in it, is not this package's own.
     """
-    foreign = [type(config)]
-    foreign += [get_attention(name) for name in dict.fromkeys(config.attention_names)]
-    for found in foreign:
-        if not found.__module__.startswith(f"{ROOT}."):
-            raise ValueError(
-                f"with_code=True writes the code of hf_linear_attn, but this model also needs "
-                f"{found.__name__} of {found.__module__}, which is not part of it. Save without "
-                "with_code; who loads the model has to import that module."
-            )
+    found = code_from_elsewhere(config, model_class)
+    if found is not None:
+        raise ValueError(
+            f"with_code=True writes the code of hf_linear_attn, but this model also needs "
+            f"{found.__name__} of {found.__module__}, which is not part of it. Use "
+            "with_code=False; who loads the model has to import that module."
+        )
 
 
 def carried_files(config: PreTrainedConfig) -> dict[str, str]:

@@ -20,6 +20,8 @@ def check_new_folder(folder: Path, argument: str = "output") -> None:
     Raises:
         ValueError: it is a file, or a folder that holds something.
     """
+    if folder.name in ("", ".."):
+        raise ValueError(f"{argument} {folder} has no name of its own: give that of a new folder")
     plain = folder.is_dir() and not folder.is_symlink()
     if plain and not any(folder.iterdir()):
         return

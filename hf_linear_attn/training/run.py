@@ -14,6 +14,7 @@ from rich.console import Console
 from transformers import PreTrainedModel, TrainerCallback, TrainingArguments, set_seed
 from transformers.trainer_utils import TrainOutput
 
+from hf_linear_attn.integrations.hub_access import check_may_write
 from hf_linear_attn.integrations.hub_errors import hub_errors
 from hf_linear_attn.training.arguments import ModelArguments
 from hf_linear_attn.training.checkpoints import check_same_engine
@@ -131,8 +132,7 @@ def carry_out(run: Run, console: Console | None = None, *, last: bool = True) ->
     run_files = RunFiles(folder, resolved, fingerprint)
     with built_whole(run.training):
         model = run.build_model()
-    with hub_errors(run.training.hub_model_id or ""):  # a run that is shared asks for its place now
-        trainer = run.build_trainer(model, [run_files, StopOnSigterm()], folder)
+    trainer = _build_trainer(run, model, [run_files, StopOnSigterm()], folder)
     trainer.use_peak(_peak_tflops(run))
     check_has_batches(trainer)
     if folder.checkpoint is not None:
@@ -148,6 +148,19 @@ def carry_out(run: Run, console: Console | None = None, *, last: bool = True) ->
     else:
         trainer.leave_engine()
     check_finite(results["eval_loss"])
+
+
+def _build_trainer(
+    run: Run, model: PreTrainedModel, callbacks: Sequence[TrainerCallback], folder: RunFolder
+) -> RecipeTrainer:
+    """The trainer; a run that is shared asks for its place, and whether it may write there, now."""
+    if not run.training.push_to_hub:
+        return run.build_trainer(model, callbacks, folder)
+    name = run.training.hub_model_id or run.output_dir.absolute().name
+    if run.training.process_index == 0:
+        check_may_write(name, run.training.hub_token)
+    with hub_errors(name, uploading=True):
+        return run.build_trainer(model, callbacks, folder)
 
 
 def _peak_tflops(run: Run) -> float | None:
@@ -177,6 +190,12 @@ def _publish(run: Run, trainer: RecipeTrainer) -> None:
     if not trainer.is_world_process_zero():
         return
     if run.training.push_to_hub:
-        with hub_errors(run.training.hub_model_id or ""):
-            trainer.push_to_hub()
+        try:
+            with hub_errors(trainer.hub_model_id or "", uploading=True):
+                trainer.push_to_hub()
+        except ValueError as error:
+            raise ValueError(
+                f"{str(error).rstrip('.')}. The trained model is in {run.output_dir}; the same "
+                "command again uploads it, without training."
+            ) from error
     save_final_state(run.output_dir, trainer.state)

@@ -4,15 +4,24 @@ import json
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
+import torch
 from huggingface_hub import ModelCard
+from huggingface_hub.errors import (
+    GatedRepoError,
+    HfHubHTTPError,
+    OfflineModeIsEnabled,
+    RepositoryNotFoundError,
+)
 
 import hf_linear_attn as hla
 from hf_linear_attn.integrations.config_card import config_card
+from hf_linear_attn.integrations.hub import write_folder
 from hf_linear_attn.integrations.hub_errors import hub_errors
 from tests.conftest import TINY
-from tests.hub_standin import READER, TOKEN, running_hub
+from tests.hub_standin import READER, Repository, running_hub
 from tests.models.exported import ROOT, run_python, run_without_package
 
 PUSH = """
@@ -135,7 +144,7 @@ def test_mistakes_with_the_hub_are_one_sentence_and_leave_nothing(tmp_path):
         assert plain.keys() == {".gitattributes", "README.md", "config.json", "model.safetensors"}
         card = ModelCard(plain["README.md"].decode())
         assert card.data.tags == ["cosformer", "linear-attention", "mine"]
-        assert 'AutoModelForMaskedLM.from_pretrained("tester/plain")' in card.text
+        assert 'AutoModelForMaskedLM.from_pretrained("tester/plain", revision="v1")' in card.text
         first = hub.repositories["tester/a"]
         assert first.private
         assert first.messages[1] == "The first"
@@ -205,6 +214,48 @@ def test_other_errors_stay_what_they_are():
         raise KeyError("x")
 
 
+def answer(kind, status):
+    response = SimpleNamespace(status_code=status, headers={}, request=None)
+    return kind("as the Hub has it", response=response)
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (answer(GatedRepoError, 403), "is given to people who asked its author for access"),
+        (answer(RepositoryNotFoundError, 404), "the Hub has no repository me/a for you"),
+        (answer(HfHubHTTPError, 403), "the token has no right"),
+        (answer(HfHubHTTPError, 503), "the Hub answered 503 for me/a"),
+        (OfflineModeIsEnabled("no"), "HF_HUB_OFFLINE keeps the Hub from being asked"),
+    ],
+)
+def test_an_answer_of_the_hub_is_a_sentence(error, message):
+    with pytest.raises(ValueError, match=message), hub_errors("me/a"):
+        raise error
+
+
+def test_what_is_not_the_hubs_is_not_explained_by_it():
+    with pytest.raises(ConnectionRefusedError, match="tracking"), hub_errors("me/a"):
+        raise ConnectionRefusedError("a tracking server")
+    uploading = hub_errors("me/a", uploading=True)
+    with pytest.raises(ValueError, match=r"^HF_HUB_OFFLINE is set: unset it to upload"), uploading:
+        raise OfflineModeIsEnabled("no")
+
+
+def test_what_is_around_a_model_is_taken_off_first(tmp_path):
+    class Adapted:
+        def merge_and_unload(self): ...
+
+    for model, message in (
+        (SimpleNamespace(_orig_mod=model_of()), "compiled: give model._orig_mod"),
+        (Adapted(), "adapters: give model.merge_and_unload"),
+        (torch.nn.Linear(1, 1), "Linear is not a model of hf_linear_attn; share it by its own"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            write_folder(tmp_path, model, None, where="me/a", with_code=True, card=None)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_card_of_a_config_says_what_the_model_is():
     model = model_of(layer_attention=["cosformer", "softmax"])
     card = ModelCard(config_card(model, "me/a", with_code=True, has_tokenizer=True))
@@ -225,20 +276,36 @@ def test_the_card_of_a_config_says_what_the_model_is():
 def test_a_recipe_shares_model_tokenizer_and_card_or_says_in_a_line_why_not(tmp_path):
     words = ["--config", "recipes/configs/mlm/tiny-cpu.yaml", "--max_steps", "2", "--push_to_hub"]
     words = [sys.executable, "recipes/mlm.py", *words, "--hub_model_id", "tester/run"]
+
+    def launched(out, environment):
+        run = subprocess.run(
+            [*words, "--output_dir", str(tmp_path / out)], cwd=ROOT, capture_output=True, text=True,
+            env=os.environ | {"HF_HOME": str(tmp_path / "home")} | environment,
+        )  # fmt: skip
+        assert "Traceback" not in run.stderr
+        return run.returncode, (run.stderr.strip().split("\n") or [""])[-1]
+
     with running_hub() as hub:
-        for token, code in (("hf_wrong", 2), (TOKEN, 0)):
-            environment = os.environ | hub.environment(token) | {"HF_HOME": str(tmp_path / "home")}
-            run = subprocess.run(
-                [*words, "--output_dir", str(tmp_path / "run")], cwd=ROOT, env=environment,
-                capture_output=True, text=True,
-            )  # fmt: skip
-            assert run.returncode == code, run.stderr
-            if code:
-                said = run.stderr.strip().split("\n")[-1]
-                assert said.startswith("error: the Hub refused the token, or got none, for tester")
-                assert "Traceback" not in run.stderr
-                assert hub.repositories == {}
-                assert not (tmp_path / "run").exists()
+        code, said = launched("run", hub.environment("hf_wrong"))
+        assert code == 2
+        assert said.startswith("error: the Hub refused the token, or got none, for tester/run")
+        assert hub.repositories == {}
+        repository = hub.repositories["tester/run"] = Repository(private=False)
+        repository.commit("main", {".gitattributes": b""}, "initial commit")
+        code, said = launched("run", hub.environment(READER))
+        assert code == 2
+        assert said.startswith("error: the token has no right to do this to tester/run")
+        assert not (tmp_path / "run").exists()
+        hub.fail_commits = True
+        code, said = launched("run", hub.environment())
+        assert code == 2
+        assert said == (
+            "error: the Hub answered 500 for tester/run: the disk is full. The trained model is in "
+            f"{tmp_path / 'run'}; the same command again uploads it, without training."
+        )
+        hub.fail_commits = False
+        code, said = launched("run", hub.environment())
+        assert code == 0, said
         files = hub.repositories["tester/run"].files()
     assert {"model.safetensors", "config.json", "tokenizer.json"} <= files.keys()
     assert 'from_pretrained("tester/run")' in files["README.md"].decode()

@@ -227,6 +227,82 @@ def test_code_from_elsewhere_is_refused(tmp_path, monkeypatch):
     model.save_pretrained(tmp_path / "m")
 
 
+class Louder(hla.CosformerForMaskedLM):
+    """A class of somebody's own."""
+
+
+def louder():
+    return Louder(hla.CosformerConfig(**TINY))
+
+
+def test_somebodys_own_class_is_not_saved_as_ours(tmp_path, caplog):
+    """Loaded by our code it would be another function, without a word."""
+    model = louder()
+    with pytest.raises(ValueError, match=r"also needs Louder of tests\.models\.test_export"):
+        model.save_pretrained(tmp_path / "m", with_code=True)
+    assert not (tmp_path / "m").exists()
+    tiny().save_pretrained(tmp_path / "code", with_code=True)
+    loaded = Louder.from_pretrained(tmp_path / "code")
+    assert export.names_code(loaded.config)
+    loaded.save_pretrained(tmp_path / "m")
+    assert "Louder is saved without code" in caplog.text
+    assert saved_map(tmp_path / "m") is None
+    assert [file.name for file in (tmp_path / "m").glob("*.py")] == []
+    assert export.names_code(loaded.config)
+
+
+def test_somebodys_own_class_is_registered_as_transformers_does_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(Louder, "_auto_class", None)
+    Louder.register_for_auto_class("AutoModelForMaskedLM")
+    assert not Louder.takes_code
+    monkeypatch.setattr("transformers.modeling_utils.custom_object_save", own_file)
+    louder().save_pretrained(tmp_path)
+    assert saved_map(tmp_path) == {"AutoModelForMaskedLM": "mine.Louder"}
+    assert [file.name for file in tmp_path.glob("*.py")] == []
+
+
+def own_file(model, folder, config):
+    config.auto_map = {"AutoModelForMaskedLM": f"mine.{type(model).__name__}"}
+
+
+def test_what_pytorch_puts_before_a_class_is_no_code_of_its_own(tmp_path):
+    """`fully_shard` gives a model such a class."""
+    model = tiny()
+    model.__class__ = type("FSDPCosformer", (type(model),), {"__module__": "torch.distributed.x"})
+    assert export.code_from_elsewhere(model.config, type(model)) is None
+
+
+def test_a_users_own_entries_of_the_map_stay(tmp_path):
+    model = tiny()
+    model.config.auto_map = {"AutoTokenizer": ["mine.Tokenizer", None]}
+    model.save_pretrained(tmp_path / "plain")
+    assert saved_map(tmp_path / "plain") == {"AutoTokenizer": ["mine.Tokenizer", None]}
+    assert list((tmp_path / "plain").glob("*.py")) == []
+    model.save_pretrained(tmp_path / "code", with_code=True)
+    both = {**export.auto_map(model.config), "AutoTokenizer": ["mine.Tokenizer", None]}
+    assert saved_map(tmp_path / "code") == both
+    assert model.config.auto_map == {"AutoTokenizer": ["mine.Tokenizer", None]}
+    # From the Hub the entries come with the repository's name, and go on without it.
+    prefixed = {auto: f"me/a--{name}" for auto, name in export.auto_map(model.config).items()}
+    model.config.auto_map = prefixed
+    model.config.save_pretrained(tmp_path / "config")
+    assert saved_map(tmp_path / "config") == export.auto_map(model.config)
+    model.config.auto_map = prefixed
+    model.save_pretrained(tmp_path / "bare", with_code=False)
+    assert saved_map(tmp_path / "bare") is None
+    with pytest.raises(ValueError, match="with_code is 'no'; expected True, False or None"):
+        model.save_pretrained(tmp_path / "no", with_code="no")
+
+
+def test_a_config_that_names_code_refuses_code_from_elsewhere(tmp_path, monkeypatch):
+    monkeypatch.setitem(registry.ATTENTION, "unknown", Unknown)
+    config = tiny(layer_attention=["cosformer", "unknown"]).config
+    config.auto_map = export.auto_map(config)
+    with pytest.raises(ValueError, match="Unknown of"):
+        config.save_pretrained(tmp_path / "c")
+    assert not (tmp_path / "c").exists()
+
+
 def test_a_file_that_is_not_ours_stays(tmp_path):
     (tmp_path / f"{ENTRY}.py").write_text("mine = 1\n")
     with pytest.raises(ValueError, match="not a file of hf_linear_attn"):

@@ -1,9 +1,12 @@
 """scripts/export.py: what it writes, and what it refuses before it writes."""
 
 import os
+import shlex
+import signal
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForMaskedLM, AutoTokenizer, BertConfig
 
 import hf_linear_attn as hla
@@ -53,6 +56,9 @@ def test_the_folder_is_whole_and_the_card_is_for_its_place(saved, tmp_path, caps
         (["--push_to_hub", "--hub_model_id", "a b"], "cannot be the name"),
         (["--push_to_hub", "--hub_model_id", "me/a"], "HF_HUB_OFFLINE is set"),
         (["--outputs", "new"], "unrecognized arguments"),
+        (["--output", "new", "--revision", "v1"], "is a folder, and revision 'v1' is for the Hub"),
+        (["--output", "run/deep/new"], "run/deep/new is inside of"),
+        (["--output", "."], "has no name of its own"),
     ],
 )
 def test_mistakes_are_refused_before_anything_is_written(
@@ -84,6 +90,24 @@ def test_models_that_cannot_be_exported_are_refused(saved, tmp_path):
     assert not os.path.exists(target)
 
 
+def test_what_is_printed_runs_in_a_shell_and_names_what_is_left_out(saved, tmp_path, capsys):
+    tensors = load_file(saved / "model.safetensors")
+    tensors["value_head.weight"] = torch.ones(3)
+    save_file(tensors, saved / "model.safetensors", metadata={"format": "pt"})
+    (saved / "run.yaml").write_text("hub_model_id: me/shared\n")
+    (saved / "README.md").write_text('`from_pretrained("me/shared")`, `model="run"`\n')
+    target = tmp_path / "it's new"
+    program.main([str(saved), "--output", str(target)])
+    said = capsys.readouterr().out
+    assert "left out" in said
+    assert "value_head.weight" in said
+    words = shlex.split(said.splitlines()[-1])
+    assert words[:2] == ["python", "-c"]
+    assert f'from_pretrained("{target}", trust_remote_code=True)' in words[2]
+    card = (target / "README.md").read_text()
+    assert card.startswith(f'`from_pretrained("{target}")`, `model="{target}"`')
+
+
 def test_an_error_leaves_no_folder(saved, tmp_path, monkeypatch):
     def full(*args, **options):
         raise OSError("no space left")
@@ -92,4 +116,15 @@ def test_an_error_leaves_no_folder(saved, tmp_path, monkeypatch):
     (saved / "README.md").unlink()
     with pytest.raises(OSError, match="no space"):
         program.main([str(saved), "--output", str(tmp_path / "new" / "out")])
+    assert os.listdir(tmp_path / "new") == []
+
+
+def test_sigterm_at_any_time_leaves_no_folder(saved, tmp_path, monkeypatch):
+    def ended(*args, **options):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(program, "load_saved_model", ended)
+    with pytest.raises(SystemExit) as left:
+        program.main([str(saved), "--output", str(tmp_path / "new" / "out")])
+    assert left.value.code == 128 + signal.SIGTERM
     assert os.listdir(tmp_path / "new") == []
