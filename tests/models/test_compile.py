@@ -96,6 +96,7 @@ def test_b46_operators_with_gradients_computed_again(kind):
     check_compiled(kind, "padded", True, sizes=((2, 65), (4, 130)))
 
 
+@pytest.mark.slow
 def test_b46_nystrom_by_documents():
     check_compiled("nystrom", "packed", True, sizes=((2, 65), (4, 130)))
 
@@ -106,13 +107,8 @@ def causal_model(kind):
     return model_class(config_class(**{**TINY, **own, "max_position_embeddings": LIMIT})).eval()
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "hybrid",
-        *(pytest.param(k, marks=pytest.mark.slow) for k in CAUSAL_VARIANTS if k != "hybrid"),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", CAUSAL_VARIANTS)
 def test_b46_decoders_with_and_without_a_cache(kind):
     model = causal_model(kind)
     compiled = torch.compile(model, fullgraph=True, dynamic=True, backend="aot_eager")
@@ -140,6 +136,7 @@ def test_a_decoder_exported_once_for_all_lengths(kind):
         assert relative_error(found, expected) <= 1e-5
 
 
+@pytest.mark.slow
 def test_b46_the_compiler_chooses_what_is_dynamic():
     check_compiled("linear_transformer", "plain", None)
 
@@ -195,6 +192,7 @@ def test_exported_once_for_all_lengths(kind, position, tmp_path):
     check_exported(build(kind, position_embedding_type=position), tmp_path, strict=False)
 
 
+@pytest.mark.slow
 def test_strictly_exported_once_for_all_lengths(tmp_path):
     check_exported(build("hybrid"), tmp_path, strict=True)
 

@@ -32,6 +32,7 @@ def decoder(kind, **fields):
     return model_class(config_class(**{**TINY, **own, **fields}))
 
 
+@pytest.mark.slow
 def test_b32_an_exported_folder_needs_nothing_of_this_package(tmp_path):
     """Logits, tokenizer, pipelines, generation with a cache: masked and causal."""
     tokenizer = tiny_tokenizer()

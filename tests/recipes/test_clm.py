@@ -140,6 +140,7 @@ def test_a_finished_run_started_again_is_left_alone(settings, capsys):
     assert "pipeline('text-generation'" in out
 
 
+@pytest.mark.slow
 def test_a_smaller_stride_sees_more(settings):
     """After training on regular text, more context gives a better prediction."""
     losses = {}

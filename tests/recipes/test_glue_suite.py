@@ -19,6 +19,7 @@ def config(glue_config):
     return glue_config
 
 
+@pytest.mark.slow
 def test_a_suite_ends_in_a_table_and_reads_what_is_finished(config, capsys):
     command = [*config, "--task", "rte,mrpc,mnli", "--seeds", "1,2", "--output_dir", "suite"]
     command += ["--tasks", "{rte: {max_steps: 2}}"]

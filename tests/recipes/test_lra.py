@@ -247,6 +247,7 @@ def test_a_mistake_in_a_later_task_of_the_suite_shows_before_the_first_one_train
     assert "task image needs data_dir" in error
 
 
+@pytest.mark.slow
 def test_towers_images_and_bytes_train_too(run, tmp_path):
     data = tmp_path / "data"
     texts = ["good film", "bad film!", "fine", "dull"] * 5
