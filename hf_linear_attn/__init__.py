@@ -1,7 +1,8 @@
 """Linear attention for RoBERTa-style and GPT-style models in Hugging Face Transformers.
 
 Importing this package registers its models with Transformers' Auto classes, and its mechanisms as
-values of `attn_implementation`; nothing else happens.
+values of `attn_implementation`. Three methods of `PreTrainedModel` are wrapped for that: they look
+whether a model honours one of our names, and do nothing where none is asked for.
 """
 
 from hf_linear_attn.attention import (

@@ -32,7 +32,7 @@ _WHERE = {
 """Keywords of `from_pretrained` that say where and how a file is read."""
 _SAYS_NOTHING = {
     "_commit_hash", "_from_auto", "_from_pipeline", "adapter_kwargs", "low_cpu_mem_usage",
-    "trust_remote_code", "weights_only",
+    "trust_remote_code",
 }  # fmt: skip
 """Keywords of Transformers that ask for nothing a conversion could do otherwise."""
 

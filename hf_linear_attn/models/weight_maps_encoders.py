@@ -20,6 +20,12 @@ _BERT_EMBEDDINGS: Table = {
     "embeddings.norm": "embeddings.LayerNorm",
 }
 _ONE_LAYER = Source("classifier", in_head=True)
+_ROWS: Table = {"classifier.dense": "pooler.dense", "classifier.out_proj": _ONE_LAYER}
+_TOKENS: dict[str, Table] = {
+    "ForTokenClassification": {"classifier": _ONE_LAYER},
+    "ForQuestionAnswering": {"qa_outputs": Source("qa_outputs", in_head=True)},
+}
+"""heads that all three have in one form"""
 _NO_POOLER = {"pooler.dense": "a pooler, which only heads that label whole rows read"}
 
 
@@ -102,12 +108,8 @@ ROBERTA = WeightMap(
             "classifier.dense": Source("classifier.dense", in_head=True),
             "classifier.out_proj": Source("classifier.out_proj", in_head=True),
         },
-        "ForTokenClassification": {"classifier": _ONE_LAYER},
-        "ForQuestionAnswering": {"qa_outputs": Source("qa_outputs", in_head=True)},
-        "ForMultipleChoice": {
-            "classifier.dense": "pooler.dense",
-            "classifier.out_proj": _ONE_LAYER,
-        },
+        **_TOKENS,
+        "ForMultipleChoice": _ROWS,
     },
     dropped=_NO_POOLER,
 )
@@ -124,16 +126,9 @@ BERT = WeightMap(
             "lm_head_transform.norm": Source("cls.predictions.transform.LayerNorm", in_head=True),
             "lm_head": Source("cls.predictions.decoder", in_head=True),
         },
-        "ForSequenceClassification": {
-            "classifier.dense": "pooler.dense",
-            "classifier.out_proj": _ONE_LAYER,
-        },
-        "ForTokenClassification": {"classifier": _ONE_LAYER},
-        "ForQuestionAnswering": {"qa_outputs": Source("qa_outputs", in_head=True)},
-        "ForMultipleChoice": {
-            "classifier.dense": "pooler.dense",
-            "classifier.out_proj": _ONE_LAYER,
-        },
+        "ForSequenceClassification": _ROWS,
+        **_TOKENS,
+        "ForMultipleChoice": _ROWS,
     },
     dropped=_NO_POOLER,
     with_pooler="BertForPreTraining",
@@ -181,7 +176,6 @@ DISTILBERT = WeightMap(
             "lm_head_transform.norm": Source("vocab_layer_norm", in_head=True),
             "lm_head": Source("vocab_projector", in_head=True),
         },
-        "ForTokenClassification": {"classifier": _ONE_LAYER},
-        "ForQuestionAnswering": {"qa_outputs": Source("qa_outputs", in_head=True)},
+        **_TOKENS,
     },
 )
