@@ -46,6 +46,7 @@ from hf_linear_attn.integrations.transfer_report import (
 from hf_linear_attn.models import CONFIG_CLASSES, LinearAttnConfig
 from hf_linear_attn.models.convert import convert
 from hf_linear_attn.models.foreign_config import foreign_fields
+from hf_linear_attn.models.gguf_source import check_gguf
 from hf_linear_attn.models.weight_maps import head_of_class
 from hf_linear_attn.training.arguments import parse_overrides
 from hf_linear_attn.training.model_setup import check_block_size
@@ -158,6 +159,7 @@ class Conversion:
 def _convert(args: argparse.Namespace, console: Console) -> Conversion:
     torch.manual_seed(args.seed)
     where = {k: v for k in ("revision", "gguf_file") if (v := getattr(args, k)) is not None}
+    check_gguf(where)
     fields = _fields(args)
     with hub_errors(args.source, args.revision):
         source: Any = AutoConfig.from_pretrained(args.source, **where)
@@ -184,8 +186,9 @@ def _check_places(args: argparse.Namespace) -> None:
     local = args.source.startswith(("/", ".", "~")) or source.exists()
     if not local:
         return
-    if not (source / (args.gguf_file or "config.json")).is_file():
-        raise ValueError(f"{source} is no folder with a checkpoint: it holds no config.json")
+    needed = args.gguf_file or "config.json"
+    if not (source / needed).is_file():
+        raise ValueError(f"{source} is no folder with a checkpoint: it holds no {needed}")
     if args.output.resolve().is_relative_to(source.resolve()):
         raise ValueError(f"output {args.output} lies in the source, which is never changed")
 

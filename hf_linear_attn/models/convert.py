@@ -8,6 +8,7 @@ from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 from hf_linear_attn.attention.suggestions import did_you_mean
 from hf_linear_attn.models.configuration import LinearAttnConfig
 from hf_linear_attn.models.foreign import config_keywords, convert_model, load_foreign
+from hf_linear_attn.models.foreign_config import weight_map
 from hf_linear_attn.models.weight_maps import head_of, head_of_class
 
 
@@ -39,16 +40,23 @@ def convert(source: Any, to: str, *, config: LinearAttnConfig | None = None, **f
             f"{type(source).__name__}."
         )
     found = AutoConfig.from_pretrained(source, **config_keywords(fields))
-    made = variant_class(to, head_in_config(found))
+    made = variant_class(to, head_in_config(found, in_gguf="gguf_file" in fields))
     return load_foreign(made, source, found, config, fields)
 
 
-def head_in_config(config: PreTrainedConfig) -> str:
+def head_in_config(config: PreTrainedConfig, *, in_gguf: bool = False) -> str:
     """The head of a checkpoint, by the class that its config names.
+
+    Args:
+        config: of the checkpoint.
+        in_gguf: it was read from a GGUF file, which never names a class. The decoders with a weight
+            map are language models there.
 
     Raises:
         ValueError: it names none.
     """
+    if not config.architectures and in_gguf and weight_map(config.model_type).is_decoder:
+        return "ForCausalLM"
     if not config.architectures:
         raise ValueError(
             "the checkpoint's config.json names no class in `architectures`, which says what head "

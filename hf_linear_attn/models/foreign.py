@@ -13,6 +13,7 @@ from hf_linear_attn.models.conversion import carry_over, keep_settings
 from hf_linear_attn.models.conversion_report import ConversionReport
 from hf_linear_attn.models.foreign_config import is_own, target_config, weight_map
 from hf_linear_attn.models.foreign_source import read_source
+from hf_linear_attn.models.gguf_source import check_gguf
 from hf_linear_attn.models.weight_maps import head_of_class
 
 logger = logging.get_logger(__name__)
@@ -38,7 +39,12 @@ _SAYS_NOTHING = {
 
 
 def config_keywords(kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Those keywords of `from_pretrained` that reading a config takes, too."""
+    """Those keywords of `from_pretrained` that reading a config takes, too.
+
+    Raises:
+        ValueError: a GGUF file cannot be read here.
+    """
+    check_gguf(kwargs)
     not_there = {"use_safetensors", "variant", "weights_only"}
     return {k: v for k, v in kwargs.items() if k in _WHERE - not_there}
 

@@ -10,6 +10,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from hf_linear_attn.models.configuration import LinearAttnConfig
 from hf_linear_attn.models.conversion import trunk_prefix
 from hf_linear_attn.models.foreign_config import weight_map
+from hf_linear_attn.models.gguf_source import dense_keywords, forget_packing
 from hf_linear_attn.models.weight_maps import head_of
 
 
@@ -29,7 +30,7 @@ def read_source(
     """
     try:
         source, info = _source_class(config, head).from_pretrained(
-            path, output_loading_info=True, **keywords
+            path, output_loading_info=True, **dense_keywords(keywords)
         )
     except (SafetensorError, pickle.UnpicklingError, EOFError) as error:
         raise ValueError(
@@ -38,6 +39,7 @@ def read_source(
         ) from error
     except (OSError, RuntimeError, KeyError) as error:
         raise ValueError(f"the checkpoint {path} cannot be read: {error}") from error
+    forget_packing(source)
     absent = frozenset(info["missing_keys"])
     trunk = trunk_prefix(source)
     # Poolers come with an architecture whether or not anyone trained one.

@@ -29,8 +29,8 @@ class TransferData:
     """Text as a model reads it.
 
     Attributes:
-        train: batches {"input_ids": int64 (batch, block)}, in another order each time they are
-            read.
+        train: batches {"input_ids", "attention_mask": int64 (batch, block)}, in another order each
+            time they are read; no padding.
         evaluation: batches of blocks that are not among them.
         description: how much text there is, one line.
     """
@@ -109,4 +109,6 @@ def _blocks(tokenizer: PreTrainedTokenizerFast, args: DataArguments) -> "Dataset
 
 
 def _stack(rows: list[dict[str, list[int]]]) -> dict[str, Tensor]:
-    return {"input_ids": torch.tensor([row["input_ids"] for row in rows])}
+    ids = torch.tensor([row["input_ids"] for row in rows])
+    # No padding; said, since Transformers would otherwise guess by the padding token.
+    return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
