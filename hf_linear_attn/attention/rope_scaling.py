@@ -67,10 +67,10 @@ def scale_frequencies(frequencies: Tensor, parameters: Mapping[str, Any]) -> Ten
     kind = parameters.get("rope_type", "default")
     if kind == "default":
         return frequencies
-    slow = frequencies / parameters["factor"]
     if kind == "linear":
-        return slow
+        return frequencies / parameters["factor"]
     low, high = parameters["low_freq_factor"], parameters["high_freq_factor"]
-    turns = parameters["original_max_position_embeddings"] * frequencies / (2 * math.pi)
+    # Rounded where Transformers rounds: a last bit is multiplied by the position.
+    turns = parameters["original_max_position_embeddings"] / (2 * math.pi / frequencies)
     kept = ((turns - low) / (high - low)).clamp(0, 1)
-    return (1 - kept) * slow + kept * frequencies
+    return (1 - kept) * frequencies / parameters["factor"] + kept * frequencies

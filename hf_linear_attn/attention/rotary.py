@@ -16,7 +16,8 @@ from hf_linear_attn.ops.operands import accumulation_dtype
 
 def _frequencies(head_dim: int, theta: float, dtype=torch.float32, device=None) -> Tensor:
     exponent = torch.arange(0, head_dim, 2, dtype=dtype, device=device) / head_dim
-    return theta**-exponent
+    # Not theta**-exponent: as Transformers rounds it, for a last bit is multiplied by the position.
+    return 1.0 / theta**exponent
 
 
 def _turn(x: Tensor, positions: Tensor, frequencies: Tensor) -> Tensor:

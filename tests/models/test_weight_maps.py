@@ -218,3 +218,32 @@ def test_distilbert_padded_on_the_left_is_distilbert_unpadded(saved):
         wanted = source(inputs["input_ids"][1:, 4:]).logits[0]
         found = model(**inputs).logits[1, 4:]
     torch.testing.assert_close(found, wanted, rtol=0, atol=1e-5)
+    # Counting pads as well, as the source does, it is the source padded.
+    places = torch.arange(inputs["input_ids"].shape[1])[None]
+    real = inputs["attention_mask"].bool()
+    with torch.no_grad():
+        wanted, found = source(**inputs).logits, model(**inputs, position_ids=places).logits
+    torch.testing.assert_close(found[real], wanted[real], rtol=0, atol=1e-5)
+
+
+LONG = [None, *EXTENDED]
+
+
+@pytest.mark.parametrize("rope", LONG, ids=["default", "linear", "llama3"])
+def test_rotations_far_from_the_beginning_are_the_source_s(rope, tmp_path):
+    fields = {"rope_parameters": rope} if rope else {}
+    config = hf.LlamaConfig(
+        vocab_size=VOCABULARY, hidden_size=128, num_hidden_layers=2, num_attention_heads=2,
+        intermediate_size=64, max_position_embeddings=131072, **fields,
+    )  # fmt: skip
+    source = scaled(hf.LlamaForCausalLM(config))
+    model = hla.convert(source, "softmax")
+    ids = torch.arange(3, 43)[None]
+    for start in (1_000, 30_000, 100_000):
+        # A last bit of a frequency, times such a position, is a turn that can be seen.
+        places = torch.cat((torch.arange(20), torch.arange(start, start + 20)))[None]
+        with torch.no_grad():
+            wanted = source(ids, position_ids=places).logits
+            found = model(ids, position_ids=places).logits
+        assert wanted.std() > 1
+        torch.testing.assert_close(found, wanted, rtol=0, atol=1e-5)
