@@ -100,8 +100,8 @@ def transfer_attention(
     The teacher runs without gradients and dropout and does not change. Of the student only
     self-attention of those layers changes, and only when all steps are done: after an error it is
     as it was, and a layer that is no better behind the last step keeps its weights. 16-bit weights
-    are trained as fp32 copies and rounded at the end. Nothing is drawn at random: the same batches
-    give the same student. On a terminal a bar shows the mean loss.
+    are trained as fp32 copies and rounded at the end, before `after` is measured. Nothing is drawn
+    at random: the same batches give the same student. On a terminal a bar shows the mean loss.
 
     Args:
         teacher, student: models of this package on one trunk, with the same weights outside
@@ -136,6 +136,8 @@ def transfer_attention(
     with evaluation_mode(trunk_of(teacher)):
         before = _measure(lesson, evaluation)
         losses = _train(lesson, source, settings, callback)
+        for layer in layers.values():
+            layer.round()
         after = _measure(lesson, evaluation)
     undone = [i for i in layers if after[i] >= before[i]]
     for i, layer in layers.items():

@@ -159,6 +159,13 @@ class TransferLayer:
         return difference.square().sum() / target.square().sum()
 
     @torch.no_grad()
+    def round(self) -> None:
+        """Round what was learned to the student's precision: so it is what the student gets."""
+        own = dict(self.original.named_parameters())
+        for name, parameter in self.trained.items():
+            parameter.copy_(parameter.to(own[name].dtype))
+
+    @torch.no_grad()
     def write_back(self) -> None:
         """Give the student what was learned, rounded to its own precision."""
         own = dict(self.original.named_parameters())

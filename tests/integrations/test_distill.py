@@ -279,3 +279,14 @@ def test_a_horizon_the_text_leaves_is_refused():
     with pytest.raises(ValueError, match="outside cosFormer's horizon of 8 tokens"):
         learn(teacher, student)
     assert not changed(student, before)
+
+
+def test_what_is_reported_is_measured_on_the_weights_that_are_kept():
+    teacher, student = pair(head="ForCausalLM")
+    teacher, student = teacher.bfloat16(), student.bfloat16()
+    batch = text(1)[0]
+    # So small that most steps are rounded away.
+    result = learn(teacher, student, [batch], learning_rate=2e-5)
+    again = learn(teacher, student, [batch], learning_rate=1e-30, steps=1)
+    for i, loss in result.after.items():
+        assert again.before[i] == pytest.approx(loss, rel=1e-6)
