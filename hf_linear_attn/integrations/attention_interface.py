@@ -22,6 +22,7 @@ from hf_linear_attn.integrations.stock_cache import HANDED
 from hf_linear_attn.integrations.stock_checks import (
     check_dropout,
     is_causal,
+    no_cross_attention,
     refuse_keywords,
     refuse_rotated,
     scaled_query,
@@ -33,7 +34,7 @@ from hf_linear_attn.integrations.stock_fields import (
 )
 from hf_linear_attn.integrations.stock_masks import key_tokens, stock_mask, told_causality
 from hf_linear_attn.integrations.stock_models import watch_models
-from hf_linear_attn.integrations.stock_modules import attends_to_others
+from hf_linear_attn.integrations.stock_modules import attends_to_others, is_named_cross
 from hf_linear_attn.integrations.stock_positions import (
     note_queries,
     noted_queries,
@@ -173,7 +174,9 @@ def _prepared(
         raise ValueError(
             f"attn_implementation={name!r} in {type(module).__name__}: {mechanism.no_causal_form()}"
         )
-    if causal and attends_to_others(module):
+    # Where the mask says causal, only the module's own word is against it.
+    crossed = is_named_cross(module) if told else attends_to_others(module)
+    if causal and crossed:
         raise ValueError(
             f"{type(module).__name__} is cross-attention and is to be causal; linear "
             "attention cannot know which of its keys a query may see."
@@ -222,11 +225,7 @@ def _crossed_tokens(
     per_length = isinstance(mechanism, CosformerAttention) and mechanism.cos_horizon == "length"
     if not isinstance(mechanism, KernelizedAttention) or per_length:
         what = "cos_horizon='length'" if per_length else f"attn_implementation={name!r}"
-        raise ValueError(
-            f"{what} has no form for cross-attention ({type(module).__name__}, {query.shape[2]} "
-            f"queries and {keys} keys): it is made of tokens that attend to one another. Use "
-            "'cosformer' with a number of tokens as cos_horizon, or 'linear_transformer'."
-        )
+        raise no_cross_attention(what, module)
     if mechanism.uses_positions:
         positions = noted_queries(module.config, query)
     else:

@@ -109,8 +109,16 @@ class StockStateLayer(StateLayer):
             mask: bool (batch, past + new), True = real token, or None.
 
         Raises:
-            ValueError: the cache is another model's, or its tokens are not the mask's.
+            ValueError: the cache is another model's, its tokens are not the mask's, or the keys
+                were attended to already.
         """
+        if not self.handed_over:
+            raise ValueError(
+                f"LinearStateCache cannot be used with this model: {type(module).__name__} calls "
+                "attention more than once for the keys of one update of the cache. Leave the cache "
+                "out: the ordinary one (DynamicCache) gives the same results and grows with the "
+                "text."
+            )
         self._check_model(module)
         batch, new = query.shape[0], query.shape[2]
         if self.seen is not None and self.seen.real_tokens.shape[0] != batch:
@@ -192,6 +200,13 @@ class LinearStateCache(Cache):
         mechanism = stock_mechanism(name, config)
         if not mechanism.supports_causal:
             raise ValueError(mechanism.no_causal_form())
+        other = set(getattr(config, "layer_types", None) or []) - {"full_attention"}
+        if other:
+            raise ValueError(
+                f"LinearStateCache is for models whose layers all attend to the whole text; "
+                f"{type(config).__name__} has layers of another kind ({', '.join(sorted(other))}), "
+                "with states of their own. Leave the cache out."
+            )
         layers: list[Any] = [StockStateLayer(config) for _ in range(config.num_hidden_layers)]
         super().__init__(layers=layers)
 

@@ -28,6 +28,7 @@ _CANNOT = {
     "layer_head_mask": "a factor for every head's weights",
     "block_indices": "a choice of keys for every query",
     "indices": "a choice of keys for every query",
+    "attention_mask": "a mask of its own, made of pairs",
 }
 
 # About the call, the loss or the outputs, not about attention. position_ids reached the position
@@ -101,6 +102,20 @@ def refuse_rotated(name: str, mechanism: Attention, module: nn.Module) -> None:
         "queries and keys by their positions (RoPE) before attention is called, and a map of each "
         "entry of a rotated vector knows no distances (padding on the left would change results). "
         f"{way}"
+    )
+
+
+def no_cross_attention(what: str, module: nn.Module) -> ValueError:
+    """The refusal of cross-attention.
+
+    Args:
+        what: that has no form for it.
+        module: the attention module.
+    """
+    return ValueError(
+        f"{what} has no form for cross-attention ({type(module).__name__}): it is made of tokens "
+        "that attend to one another. Use 'cosformer' with a number of tokens as cos_horizon, or "
+        "'linear_transformer'."
     )
 
 

@@ -8,9 +8,14 @@ from torch import nn
 from transformers import PreTrainedModel
 from transformers.utils import logging
 
-from hf_linear_attn.integrations.stock_checks import is_flagged_causal, refuse_rotated
+from hf_linear_attn.attention.kernelized import KernelizedAttention
+from hf_linear_attn.integrations.stock_checks import (
+    is_flagged_causal,
+    no_cross_attention,
+    refuse_rotated,
+)
 from hf_linear_attn.integrations.stock_fields import STOCK_NAMES, stock_mechanism
-from hf_linear_attn.integrations.stock_modules import calls_interface
+from hf_linear_attn.integrations.stock_modules import attends_to_others, calls_interface
 from hf_linear_attn.integrations.stock_visible import refuse_visible
 
 logger = logging.get_logger(__name__)
@@ -156,6 +161,10 @@ def _check_module(name: str, module: nn.Module) -> None:
         raise ValueError(
             f"attn_implementation={name!r} in {type(module).__name__}: {mechanism.no_causal_form()}"
         )
+    # Decoders alone may have such modules, too, and never call them.
+    crossed = getattr(module.config, "is_encoder_decoder", False) and attends_to_others(module)
+    if crossed and not isinstance(mechanism, KernelizedAttention):
+        raise no_cross_attention(f"attn_implementation={name!r}", module)
     refuse_visible(name, module)
 
 

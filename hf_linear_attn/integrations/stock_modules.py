@@ -60,17 +60,26 @@ def rotates(module: nn.Module) -> bool:
     return any(getattr(module, name, cls) is not None for name in _NAMES[cls])
 
 
-def attends_to_others(module: nn.Module) -> bool:
-    """Is this cross-attention, as far as the module says so itself?
+def is_named_cross(module: nn.Module) -> bool | None:
+    """Does the module name itself cross-attention: its flag (GPT-2), or its class (BERT)?
 
-    By its flag (GPT-2), its class's name (BERT), or as the attention of a decoder that is not
-    causal (BART).
+    None = it says nothing.
     """
     flag: Any = getattr(module, "is_cross_attention", None)
     if flag is not None:
         return bool(flag)
-    if "CrossAttention" in type(module).__name__:
-        return True
+    return True if "CrossAttention" in type(module).__name__ else None
+
+
+def attends_to_others(module: nn.Module) -> bool:
+    """Is this cross-attention, as far as one can know without its mask?
+
+    By its name, or as the attention of a decoder that is not causal (BART). Some decoders (NLLB's
+    mixture of experts) leave that flag of their self-attention unset; their mask says it then.
+    """
+    named = is_named_cross(module)
+    if named is not None:
+        return named
     return bool(getattr(module, "is_decoder", False)) and not getattr(module, "is_causal", True)
 
 

@@ -29,6 +29,10 @@ def refuse_visible(name: str, module: nn.Module) -> None:
         "sinks": getattr(module, "sinks", None),
         "alibi": _either(module, config, "alibi") or None,
         "position_bias": _position_bias(module, config),
+        # Modules that choose pairs (Doge, sparse attention) fill a mask of theirs before the call.
+        "attention_mask": mentions(module, "masked_fill")
+        or mentions(module, "masked_fill_")
+        or None,
     }
     for keyword, value in asked.items():
         if value is not None:

@@ -7,6 +7,7 @@ import pytest
 import torch
 import transformers as hf
 
+from hf_linear_attn import LinearStateCache
 from hf_linear_attn.integrations.attention_interface import stock_attention
 from hf_linear_attn.integrations.stock_fields import STOCK_NAMES
 from hf_linear_attn.integrations.stock_model_checks import config_tree
@@ -402,3 +403,54 @@ def test_other_models_are_left_alone():
     model = hf.DebertaV2ForMaskedLM(hf.DebertaV2Config(**SMALL))
     model.set_attn_implementation("sdpa")
     model(tokens(1, 5))
+
+
+def test_a_model_that_attends_twice_to_one_update_of_the_cache():
+    config = hf.DiffLlamaConfig(**SIZES | GROUPED)
+    config.attention_kwargs = {"transnormer_diag": {"block_size": 4}}
+    model = hf.DiffLlamaForCausalLM._from_config(config, attn_implementation="transnormer_diag")
+    ids = tokens(2, 11)
+    with pytest.raises(ValueError, match="more than once for the keys of one update"):
+        model.eval()(ids, past_key_values=LinearStateCache(model.config))
+    with torch.no_grad():
+        plain = model(ids, use_cache=False).logits
+        torch.testing.assert_close(model(ids).logits, plain, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["transnormer_diag", "nystrom"])
+def test_a_model_that_chooses_pairs_by_a_mask_of_its_own(name):
+    with pytest.raises(ValueError, match="'attention_mask', with which DogeAttention"):
+        hf.DogeForCausalLM._from_config(hf.DogeConfig(**SIZES | GROUPED), attn_implementation=name)
+
+
+def test_encoder_decoders_are_refused_when_they_are_built():
+    config = stock_config("bart")
+    with pytest.raises(ValueError, match="no form for cross-attention"):
+        hf.BartModel._from_config(config, attn_implementation="transnormer_diag")
+    # Its decoder alone has such modules and never calls them.
+    alone = hf.BartForCausalLM._from_config(config, attn_implementation="transnormer_diag")
+    ids = tokens(2, 7)
+    assert alone.eval()(ids).logits.isfinite().all()
+
+
+def test_a_cache_of_states_is_for_models_that_attend_in_every_layer():
+    config = stock_config("llama")
+    config._attn_implementation = "transnormer_diag"
+    config.layer_types = ["full_attention", "conv"]
+    with pytest.raises(ValueError, match=r"layers of another kind \(conv\)"):
+        LinearStateCache(config)
+
+
+def test_a_decoder_whose_self_attention_does_not_say_that_it_is_causal():
+    config = hf.NllbMoeConfig(
+        vocab_size=60, d_model=32, encoder_layers=1, decoder_layers=1, encoder_attention_heads=2,
+        decoder_attention_heads=2, encoder_ffn_dim=40, decoder_ffn_dim=40, num_experts=2,
+        expert_capacity=64, dropout=0.0, attention_dropout=0.0, activation_dropout=0.0,
+    )  # fmt: skip
+    config.cos_horizon = 32
+    model = hf.NllbMoeModel._from_config(config, attn_implementation="cosformer").eval()
+    ids, text = tokens(2, 9), tokens(2, 7, seed=3)
+    with torch.no_grad():
+        whole = model(input_ids=ids, decoder_input_ids=text).last_hidden_state
+        part = model(input_ids=ids, decoder_input_ids=text[:, :5]).last_hidden_state
+    torch.testing.assert_close(whole[:, :5], part, rtol=0, atol=1e-5)
