@@ -10,6 +10,7 @@ or `import hf_linear_attn` first. The Hub takes the token of `hf auth login` or 
 
 import argparse
 import shlex
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -50,6 +51,8 @@ def main(argv: list[str]) -> None:
             folder, saved.model, saved.tokenizer, where=where, with_code=True, card=card,
             revision=args.hub_revision,
         )  # fmt: skip
+        for page in saved.pages:
+            shutil.copyfile(page, folder / page.name)
         _show(console, folder, saved)
         if target is None:
             _publish(console, folder, args, name, card)

@@ -16,6 +16,9 @@ from hf_linear_attn.integrations.config_card import heads_of
 from hf_linear_attn.integrations.hub_errors import hub_errors
 from hf_linear_attn.models.with_code import ConfigWithCode
 
+REPORT, PLOT = "conversion.md", "attention_transfer.png"
+"""Files beside a converted model: what became of every tensor, and the losses of a transfer."""
+
 
 @dataclass(frozen=True)
 class SavedModel:
@@ -26,12 +29,14 @@ class SavedModel:
         tokenizer: None where there is none.
         card: text of the card; None where there is none.
         left_out: names of saved tensors that the model has no place for.
+        pages: files that its card speaks of (what a conversion did).
     """
 
     model: Any
     tokenizer: Any
     card: str | None
     left_out: tuple[str, ...] = ()
+    pages: tuple[Path, ...] = ()
 
 
 def load_saved_model(source: str, revision: str | None = None) -> SavedModel:
@@ -51,13 +56,14 @@ def load_saved_model(source: str, revision: str | None = None) -> SavedModel:
             model, left_out = _model(source, revision, config)
             tokenizer = _tokenizer(source, revision)
             card = _beside(source, revision, "README.md")
+            pages = [_beside(source, revision, name) for name in (REPORT, PLOT)]
     except ValueError as error:
         path = Path(source)
         if not path.exists() and len(path.parts) > 1 and path.parent.is_dir():  # a slip, likely
             error.args = (f"there is no folder {source} here, and {error}",)
         raise
     text = card and Path(card).read_text(encoding="utf-8")
-    return SavedModel(model, tokenizer, text, left_out)
+    return SavedModel(model, tokenizer, text, left_out, tuple(Path(page) for page in pages if page))
 
 
 def _check_source(source: str, revision: str | None) -> None:

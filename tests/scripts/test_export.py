@@ -73,6 +73,15 @@ def test_mistakes_are_refused_before_anything_is_written(
     assert os.listdir(tmp_path / "full") == ["mine.txt"]
 
 
+def test_what_a_conversion_did_goes_along(saved, tmp_path):
+    (saved / "conversion.md").write_text("every tensor")
+    (saved / "attention_transfer.png").write_bytes(b"losses")
+    target = tmp_path / "out"
+    program.main([str(saved), "--output", str(target)])
+    assert (target / "conversion.md").read_text() == "every tensor"
+    assert (target / "attention_transfer.png").read_bytes() == b"losses"
+
+
 def test_models_that_cannot_be_exported_are_refused(saved, tmp_path):
     target = str(tmp_path / "out")
     BertConfig().save_pretrained(tmp_path / "bert")
