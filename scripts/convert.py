@@ -13,6 +13,7 @@ config, and `conversion.md`, which accounts for every tensor. The source is neve
 import argparse
 import dataclasses
 import importlib.util
+import math
 import os
 import shlex
 import sys
@@ -24,13 +25,14 @@ import torch
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
-from transformers import AutoConfig, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from hf_linear_attn.attention.suggestions import did_you_mean
 from hf_linear_attn.integrations.config_card import config_card
 from hf_linear_attn.integrations.distill import AttentionTransfer, transfer_attention
 from hf_linear_attn.integrations.hub import write_folder
 from hf_linear_attn.integrations.hub_errors import hub_errors
+from hf_linear_attn.integrations.saved_model import PLOT, REPORT
 from hf_linear_attn.integrations.source_tokenizer import (
     fit_length,
     fit_vocabulary,
@@ -45,8 +47,8 @@ from hf_linear_attn.integrations.transfer_report import (
 )
 from hf_linear_attn.models import CONFIG_CLASSES, LinearAttnConfig
 from hf_linear_attn.models.convert import convert
+from hf_linear_attn.models.foreign import read_config
 from hf_linear_attn.models.foreign_config import foreign_fields
-from hf_linear_attn.models.gguf_source import check_gguf
 from hf_linear_attn.models.weight_maps import head_of_class
 from hf_linear_attn.training.arguments import parse_overrides
 from hf_linear_attn.training.model_setup import check_block_size
@@ -54,8 +56,6 @@ from hf_linear_attn.training.new_folder import new_folder
 from hf_linear_attn.training.program import ProgramParser, run_program
 from hf_linear_attn.training.text_files import find_file
 
-REPORT = "conversion.md"
-PLOT = "attention_transfer.png"
 RECIPES = {"ForMaskedLM": "mlm.py", "ForCausalLM": "clm.py"}
 
 
@@ -115,6 +115,9 @@ def _settle_transfer(args: argparse.Namespace) -> None:
             raise ValueError(f"--{name}: got {getattr(args, name)}, expected 1 or more")
     if not args.trained or set(args.trained) - set(PROJECTIONS):
         raise ValueError(f"--trained: got {args.trained!r}, expected letters of {PROJECTIONS}")
+    if not 0 < args.learning_rate < math.inf:
+        raise ValueError(f"--learning_rate: got {args.learning_rate}, expected a number above 0")
+    _check_device(args.device)
     for file in args.distill:
         if Path(file).is_dir():
             raise ValueError(f"--distill: {file} is a folder; name its files")
@@ -124,6 +127,13 @@ def _settle_transfer(args: argparse.Namespace) -> None:
             raise ValueError(
                 f"--distill needs the package {package}: pip install 'hf-linear-attn[recipes]'"
             )
+
+
+def _check_device(name: str) -> None:
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise ValueError(f"--device: {name!r} cannot be used here ({error})") from error
 
 
 def main(argv: list[str]) -> None:
@@ -159,10 +169,9 @@ class Conversion:
 def _convert(args: argparse.Namespace, console: Console) -> Conversion:
     torch.manual_seed(args.seed)
     where = {k: v for k in ("revision", "gguf_file") if (v := getattr(args, k)) is not None}
-    check_gguf(where)
     fields = _fields(args)
     with hub_errors(args.source, args.revision):
-        source: Any = AutoConfig.from_pretrained(args.source, **where)
+        source: Any = read_config(args.source, where)
         tokenizer = read_tokenizer(args.source, where)
         load = {**where, **({} if args.dtype is None else {"dtype": args.dtype})}
         model = convert(args.source, args.to, **load, **fields)

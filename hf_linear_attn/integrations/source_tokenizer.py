@@ -21,6 +21,8 @@ def read_tokenizer(source: str, where: dict[str, Any]) -> PreTrainedTokenizerBas
     Raises:
         ValueError: there is one that cannot be read.
     """
+    if "gguf_file" in where and not _is_in_gguf(source, where):
+        where = {name: value for name, value in where.items() if name != "gguf_file"}
     if "gguf_file" not in where and not any(_has_file(source, name, where) for name in _FILES):
         # Transformers would make an empty one of the model's type.
         return None
@@ -33,6 +35,15 @@ def read_tokenizer(source: str, where: dict[str, Any]) -> PreTrainedTokenizerBas
 def _has_file(source: str, name: str, where: dict[str, Any]) -> bool:
     found = cached_file(source, name, _raise_exceptions_for_missing_entries=False, **where)
     return found is not None
+
+
+def _is_in_gguf(source: str, where: dict[str, Any]) -> bool:
+    """Does the GGUF file hold a tokenizer? Otherwise it may lie beside it."""
+    from gguf import GGUFReader
+
+    rest = {name: value for name, value in where.items() if name != "gguf_file"}
+    file: Any = cached_file(source, where["gguf_file"], **rest)
+    return GGUFReader(file).get_field("tokenizer.ggml.tokens") is not None
 
 
 def rows_needed(tokenizer: PreTrainedTokenizerBase) -> int:

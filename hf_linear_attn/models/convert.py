@@ -3,11 +3,11 @@
 import os
 from typing import Any
 
-from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 
 from hf_linear_attn.attention.suggestions import did_you_mean
 from hf_linear_attn.models.configuration import LinearAttnConfig
-from hf_linear_attn.models.foreign import config_keywords, convert_model, load_foreign
+from hf_linear_attn.models.foreign import convert_in_memory, load_foreign, read_config
 from hf_linear_attn.models.foreign_config import weight_map
 from hf_linear_attn.models.weight_maps import head_of, head_of_class
 
@@ -21,7 +21,7 @@ def convert(source: Any, to: str, *, config: LinearAttnConfig | None = None, **f
         to: variant: "cosformer", "transnormer", "nystrom", "linear_transformer" or "softmax".
         config: a config of that variant; what was set in it holds, the rest follows the source.
         **fields: config fields, such as `layer_attention`, `cos_horizon` or
-            `max_position_embeddings`; for a path also keywords of `from_pretrained`.
+            `max_position_embeddings`, and `dtype`; for a path also keywords of `from_pretrained`.
 
     Returns:
         The model with the source's head, in evaluation mode; `conversion_report` lists every
@@ -31,15 +31,14 @@ def convert(source: Any, to: str, *, config: LinearAttnConfig | None = None, **f
         ValueError: an unknown variant, or a source that cannot be converted.
     """
     if isinstance(source, PreTrainedModel):
-        dtype = fields.pop("dtype", None)
         made = variant_class(to, head_of_class(type(source)))
-        return convert_model(source, made, config, fields, dtype=dtype)[0]
+        return convert_in_memory(source, made, config, fields)
     if not isinstance(source, str | os.PathLike):
         raise ValueError(
             f"source must be a model of Transformers, or the path or Hub name of one; got a "
             f"{type(source).__name__}."
         )
-    found = AutoConfig.from_pretrained(source, **config_keywords(fields))
+    found = read_config(source, fields)
     made = variant_class(to, head_in_config(found, in_gguf="gguf_file" in fields))
     return load_foreign(made, source, found, config, fields)
 

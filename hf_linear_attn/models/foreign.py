@@ -13,7 +13,7 @@ from hf_linear_attn.models.conversion import carry_over, keep_settings
 from hf_linear_attn.models.conversion_report import ConversionReport
 from hf_linear_attn.models.foreign_config import is_own, target_config, weight_map
 from hf_linear_attn.models.foreign_source import read_source
-from hf_linear_attn.models.gguf_source import check_gguf
+from hf_linear_attn.models.gguf_source import gguf_errors
 from hf_linear_attn.models.weight_maps import head_of_class
 
 logger = logging.get_logger(__name__)
@@ -38,13 +38,22 @@ _SAYS_NOTHING = {
 """Keywords of Transformers that ask for nothing a conversion could do otherwise."""
 
 
-def config_keywords(kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Those keywords of `from_pretrained` that reading a config takes, too.
+def read_config(path: Any, kwargs: dict[str, Any]) -> PreTrainedConfig:
+    """The config of a checkpoint.
+
+    Args:
+        path: of the checkpoint.
+        kwargs: keywords of `from_pretrained`; others than where to read are not looked at.
 
     Raises:
-        ValueError: a GGUF file cannot be read here.
+        ValueError: a GGUF file that cannot be read.
     """
-    check_gguf(kwargs)
+    with gguf_errors(kwargs):
+        return AutoConfig.from_pretrained(path, **_config_keywords(kwargs))
+
+
+def _config_keywords(kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Those keywords of `from_pretrained` that reading a config takes, too."""
     not_there = {"use_safetensors", "variant", "weights_only"}
     return {k: v for k, v in kwargs.items() if k in _WHERE - not_there}
 
@@ -65,9 +74,9 @@ def foreign_source(
     config_class = config_class_of(model_class)
     if path is None or not config_class.default_attention:
         return None
-    where = config_keywords(kwargs)
     try:
-        found, _ = PreTrainedConfig.get_config_dict(path, **where)
+        with gguf_errors(kwargs):
+            found, _ = PreTrainedConfig.get_config_dict(path, **_config_keywords(kwargs))
     except OSError:
         # No such place, or no config in it: Transformers says what is wrong.
         return None
@@ -83,7 +92,7 @@ def foreign_source(
         return None
     if not is_own(model_type):
         weight_map(model_type)
-    return AutoConfig.from_pretrained(path, **where)
+    return read_config(path, kwargs)
 
 
 def load_foreign(
@@ -128,6 +137,32 @@ def load_foreign(
         "mismatched_keys": set(), "error_msgs": [],
     }  # fmt: skip
     return model, info
+
+
+def convert_in_memory(
+    source: PreTrainedModel, model_class: type[Model], config: Any, kwargs: dict[str, Any]
+) -> Model:
+    """What `convert` does with a model that is loaded.
+
+    Args:
+        source: never changed.
+        model_class: of the model to make.
+        config: one of its config class, or None.
+        kwargs: config fields, and `dtype`.
+
+    Raises:
+        ValueError: see `convert`.
+    """
+    where, overrides, others = _sort_keywords(model_class, kwargs)
+    plan_conversion(source.config, model_class, config, overrides)
+    dtype = _wanted_dtype(config, others)
+    idle = [*where, *(name for name in others if name not in ("dtype", "torch_dtype"))]
+    if idle:
+        raise ValueError(
+            f"{', '.join(idle)}: keywords about loading, and this model is loaded already. Leave "
+            "them out, or give its path."
+        )
+    return convert_model(source, model_class, config, overrides, dtype=dtype)[0]
 
 
 def plan_conversion(

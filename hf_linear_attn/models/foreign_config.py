@@ -9,7 +9,14 @@ from transformers import AutoConfig, PreTrainedConfig
 from hf_linear_attn.attention.suggestions import did_you_mean
 from hf_linear_attn.models.configuration import LinearAttnConfig
 from hf_linear_attn.models.weight_maps import WeightMap
-from hf_linear_attn.models.weight_maps_decoders import GPT2, LLAMA, MISTRAL, QWEN2, QWEN3
+from hf_linear_attn.models.weight_maps_decoders import (
+    GPT2,
+    LLAMA,
+    MISTRAL,
+    QWEN2,
+    QWEN3,
+    sliding_window,
+)
 from hf_linear_attn.models.weight_maps_encoders import BERT, DISTILBERT, ROBERTA
 
 WEIGHT_MAPS: dict[str, WeightMap] = {
@@ -28,10 +35,12 @@ WEIGHT_MAPS: dict[str, WeightMap] = {
 
 # Weights do not depend on them (of positions only a learned table does): they may be chosen anew.
 _FREE = {
-    "attention_probs_dropout_prob", "bos_token_id", "classifier_dropout", "eos_token_id",
-    "hidden_dropout_prob", "id2label", "initializer_range", "label2id",
-    "max_position_embeddings", "num_labels", "pad_token_id", "pooling", "problem_type", "use_cache",
+    "attention_eps", "attention_probs_dropout_prob", "bos_token_id", "chunk_size",
+    "classifier_dropout", "eos_token_id", "hidden_dropout_prob", "id2label", "initializer_range",
+    "label2id", "max_position_embeddings", "num_labels", "pad_token_id", "pooling",
+    "problem_type", "use_cache",
 }  # fmt: skip
+_PLAIN_ROPE = {"rope_type": "default", "rope_theta": 10000.0}
 _TOKENS = ("pad_token_id", "bos_token_id", "eos_token_id")
 _TRUNK = {f.name for f in dataclasses.fields(LinearAttnConfig)}
 # Of another variant they name its mechanism, which is what a conversion changes.
@@ -189,7 +198,10 @@ def target_config(
     known = {f.name for f in dataclasses.fields(config_class)} | {"num_labels"}
     named = () if given is None else given.given_fields & known
     wanted = {name: getattr(given, name) for name in named} | overrides
-    _refuse_contradictions(fields, wanted)
+    _refuse_contradictions(config_class, fields, wanted)
+    _refuse_beyond_window(source, wanted)
+    if wanted.get("id2label") and wanted.get("label2id") is None:
+        wanted["label2id"] = {label: int(i) for i, label in wanted["id2label"].items()}
     other_number = wanted.get("num_labels", source.num_labels) != source.num_labels
     if other_number or "id2label" in wanted or "label2id" in wanted:
         # Names of the source's classes would contradict those of the new ones.
@@ -197,7 +209,21 @@ def target_config(
     return config_class(**{**fields, **wanted}), notes
 
 
-def _refuse_contradictions(fields: dict[str, Any], wanted: dict[str, Any]) -> None:
+def _refuse_beyond_window(source: Any, wanted: dict[str, Any]) -> None:
+    """A window as long as the source's texts is none there, and one in longer texts."""
+    positions = wanted.get("max_position_embeddings")
+    window = None if isinstance(source, LinearAttnConfig) else sliding_window(source)
+    if window is not None and isinstance(positions, int) and positions > window:
+        raise ValueError(
+            f"max_position_embeddings={positions}: this {source.model_type} checkpoint looks back "
+            f"{window} tokens (sliding_window), and none of these models has a window. Leave it "
+            f"out, or give at most {window}."
+        )
+
+
+def _refuse_contradictions(
+    config_class: type[LinearAttnConfig], fields: dict[str, Any], wanted: dict[str, Any]
+) -> None:
     rows, wanted_rows = fields["max_position_embeddings"], wanted.get("max_position_embeddings")
     table = fields["position_embedding_type"] == "learned"
     if table and isinstance(wanted_rows, int) and wanted_rows < rows:
@@ -206,23 +232,24 @@ def _refuse_contradictions(fields: dict[str, Any], wanted: dict[str, Any]) -> No
             "positions can be extended and not be cut. Leave it out, or give more; shorter inputs "
             "need no shorter table."
         )
+    open_fields = config_class(**fields).open_defaults(fields["is_decoder"])
+    open_fields["rope_parameters"] = {}
+
+    def fits(name: str, value: Any) -> bool:
+        found, value = (
+            open_fields.get(name) if given is None else given for given in (fields[name], value)
+        )
+        if name == "rope_parameters":
+            found, value = ({**_PLAIN_ROPE, **(given or {})} for given in (found, value))
+        return value == found or (name == "tie_word_embeddings" and not value)
+
     wrong = [
         f"{name}={value!r} (the checkpoint: {fields[name]!r})"
         for name, value in wanted.items()
-        if name in fields.keys() & _TRUNK - _MECHANISM - _FREE
-        and not _fits(name, fields[name], value)
+        if name in fields.keys() & _TRUNK - _MECHANISM - _FREE and not fits(name, value)
     ]
     if wrong:
         raise ValueError(
             f"the config does not fit the checkpoint: {', '.join(wrong)}. Leave these fields out: "
             "what is not set follows the checkpoint."
         )
-
-
-def _fits(name: str, found: Any, wanted: Any) -> bool:
-    """Can weights with `found` fill a model with `wanted`?"""
-    if wanted is None or wanted == found:
-        return True
-    if name == "tie_word_embeddings":
-        return not wanted
-    return False

@@ -10,7 +10,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from hf_linear_attn.models.configuration import LinearAttnConfig
 from hf_linear_attn.models.conversion import trunk_prefix
 from hf_linear_attn.models.foreign_config import weight_map
-from hf_linear_attn.models.gguf_source import dense_keywords, forget_packing
+from hf_linear_attn.models.gguf_source import dense_keywords, forget_packing, gguf_errors
 from hf_linear_attn.models.weight_maps import head_of
 
 
@@ -29,9 +29,10 @@ def read_source(
         ValueError: it cannot be read, or lacks weights of the trunk.
     """
     try:
-        source, info = _source_class(config, head).from_pretrained(
-            path, output_loading_info=True, **dense_keywords(keywords)
-        )
+        with gguf_errors(keywords):
+            source, info = _source_class(config, head).from_pretrained(
+                path, output_loading_info=True, **dense_keywords(keywords)
+            )
     except (SafetensorError, pickle.UnpicklingError, EOFError) as error:
         raise ValueError(
             f"the checkpoint {path} cannot be read: its file of weights is damaged, not whole, or "

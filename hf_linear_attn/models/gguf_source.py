@@ -1,18 +1,38 @@
 """Checkpoints in GGUF files, whose weights have fewer bits until they are read."""
 
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from transformers import GgufConfig, PreTrainedModel
 from transformers.utils.import_utils import is_gguf_available
 
 
-def check_gguf(keywords: dict[str, Any]) -> None:
-    """Raise ValueError if keywords name a GGUF file and the package that reads one is missing."""
-    if keywords.get("gguf_file") is not None and not is_gguf_available():
+@contextmanager
+def gguf_errors(keywords: dict[str, Any]) -> Iterator[None]:
+    """Inside the block a GGUF file is read, if keywords name one.
+
+    Raises:
+        ValueError: the package that reads it is missing, or the file is damaged or none of GGUF.
+    """
+    file = keywords.get("gguf_file")
+    if file is None:
+        yield
+        return
+    if not is_gguf_available():
         raise ValueError(
-            f"gguf_file={keywords['gguf_file']!r} is read by the package gguf, which is not "
-            "installed: pip install 'hf-linear-attn[gguf]'"
+            f"gguf_file={file!r} is read by the package gguf, which is not installed: "
+            "pip install 'hf-linear-attn[gguf]'"
         )
+    try:
+        yield
+    except (ValueError, IndexError, KeyError, TypeError, struct.error) as error:
+        # Its header is read by offsets: what a damaged one raises is anybody's guess.
+        raise ValueError(
+            f"gguf_file={file!r} cannot be read: {error or type(error).__name__}. It is damaged, "
+            "not whole, or of an architecture that Transformers does not read from GGUF."
+        ) from error
 
 
 def dense_keywords(keywords: dict[str, Any]) -> dict[str, Any]:

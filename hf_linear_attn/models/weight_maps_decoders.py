@@ -110,16 +110,24 @@ def _check_llama(config: Any) -> None:
     _rope(config)
     # Of its slices only the sum is defined, and their order of rounding.
     refuse(config, pretraining_tp=1)
-    kinds = getattr(config, "layer_types", None) or []
-    window = getattr(config, "sliding_window", None)
-    slides = bool(window) and getattr(config, "use_sliding_window", True)
-    inside = window is not None and window >= config.max_position_embeddings
-    if not inside and (set(kinds) - {"full_attention"} or (not kinds and slides)):
+    kinds = set(getattr(config, "layer_types", None) or []) - {"full_attention"}
+    window = sliding_window(config)
+    whole = window is not None and window >= config.max_position_embeddings
+    if not whole and (kinds or window is not None):
         raise ValueError(
             f"this {config.model_type} checkpoint has layers with a sliding window "
             f"(sliding_window={config.sliding_window}); none of these models has one. Only "
             "checkpoints whose layers all see the whole text can be converted."
         )
+
+
+def sliding_window(config: Any) -> int | None:
+    """How many tokens some layers of a source look back; None = all of them see the whole text."""
+    window = getattr(config, "sliding_window", None)
+    kinds = set(getattr(config, "layer_types", None) or [])
+    if not window or (kinds and kinds == {"full_attention"}):
+        return None
+    return window if kinds or getattr(config, "use_sliding_window", True) else None
 
 
 def _llama_trunk(config: Any) -> Table:

@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -46,10 +47,11 @@ def new_folder(folder: Path, argument: str = "output") -> Iterator[Path]:
         ValueError: something is there already, before or after the block, or it cannot be made.
     """
     check_new_folder(folder, argument)
-    temporary = folder.with_name(f".{folder.name}.{os.getpid()}")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        temporary.mkdir()
+        temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+        # As a folder made by name; `mkdtemp` makes it for its owner alone.
+        temporary.chmod(0o777 & ~_umask())
     except OSError as error:
         raise ValueError(f"{argument} {folder} cannot be made: {error.strerror}") from error
     try:
@@ -61,6 +63,12 @@ def new_folder(folder: Path, argument: str = "output") -> Iterator[Path]:
         os.replace(temporary, folder)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
 
 
 @contextmanager

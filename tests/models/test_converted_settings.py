@@ -200,3 +200,24 @@ def test_subclasses_of_ours(tmp_path):
     source.save_pretrained(tmp_path / "bert")
     model = MyLM.from_pretrained(tmp_path / "bert")
     assert not model.conversion_report.new
+
+
+def test_a_loaded_model_is_converted_to_the_type_that_is_asked_for():
+    source = language_model("llama")
+    for settings in ({"dtype": "bfloat16"}, {"torch_dtype": torch.bfloat16},
+                     {"config": hla.CosformerConfig(dtype="bfloat16")}):  # fmt: skip
+        assert hla.convert(source, "cosformer", **settings).dtype == torch.bfloat16
+    assert hla.convert(source, "cosformer", dtype="auto").dtype == torch.float32
+
+
+def test_what_no_weight_depends_on_may_be_chosen_for_models_of_ours_too(tmp_path):
+    hla.convert(language_model("llama"), "softmax").save_pretrained(tmp_path)
+    model = hla.CosformerForCausalLM.from_pretrained(tmp_path, chunk_size=16, attention_eps=1e-5)
+    assert (model.config.chunk_size, model.config.attention_eps) == (16, 1e-5)
+
+
+def test_names_of_classes_name_their_numbers(tmp_path):
+    hf.BertModel(CONFIGS["bert"]()).save_pretrained(tmp_path)
+    names = {0: "no", 1: "yes", 2: "who knows"}
+    model = hla.CosformerForSequenceClassification.from_pretrained(tmp_path, id2label=names)
+    assert model.config.label2id == {"no": 0, "yes": 1, "who knows": 2}

@@ -165,3 +165,27 @@ def test_positions_of_rotary_models_are_free_and_tables_only_grow(saved):
     assert model.config.max_position_embeddings == 16
     _, folder = saved("bert")
     refused("can be extended and not be cut", "bert", folder, max_position_embeddings=16)
+
+
+def test_none_is_refused_where_the_checkpoint_has_another_value(saved):
+    _, folder = saved("llama", rope_parameters={"rope_type": "default", "rope_theta": 5e5})
+    refused("rope_parameters=None", "llama", folder, rope_parameters=None)
+    refused("num_key_value_heads=None", "llama", folder, num_key_value_heads=None)
+    # What None stands for is what is there.
+    model = hla.CosformerForCausalLM.from_pretrained(folder, head_dim=None)
+    assert model.config.rope_parameters["rope_theta"] == 5e5
+
+
+def test_positions_beyond_a_window_that_was_none(saved):
+    _, folder = saved("mistral", sliding_window=32)
+    refused(r"max_position_embeddings=64: .* looks back 32 tokens", "mistral", folder,
+            max_position_embeddings=64)  # fmt: skip
+    assert hla.CosformerForCausalLM.from_pretrained(folder).config.max_position_embeddings == 32
+
+
+def test_a_loaded_model_takes_no_keywords_of_loading():
+    source = language_model("llama")
+    with pytest.raises(ValueError, match=r"revision, device_map: keywords about loading"):
+        hla.convert(source, "softmax", revision="main", device_map="cpu")
+    with pytest.raises(ValueError, match="dtype='bf' is no type"):
+        hla.convert(source, "softmax", dtype="bf")

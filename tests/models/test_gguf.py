@@ -7,6 +7,7 @@ import transformers as hf
 import hf_linear_attn as hla
 from hf_linear_attn.models import gguf_source
 from tests.models.foreign_models import VOCABULARY
+from tests.scripts.test_convert import load_program
 
 gguf = pytest.importorskip("gguf")
 
@@ -18,7 +19,9 @@ FILE = "tiny.gguf"
 def folder(tmp_path, request):
     """A folder with one Llama checkpoint; `request.param`: the GGUF type of its matrices."""
     packed = getattr(request, "param", gguf.GGMLQuantizationType.Q8_0)
-    writer = gguf.GGUFWriter(tmp_path / FILE, "llama")
+    made = tmp_path / "source"
+    made.mkdir()
+    writer = gguf.GGUFWriter(made / FILE, "llama")
     writer.add_name("tiny")
     writer.add_context_length(32)
     writer.add_embedding_length(WIDTH)
@@ -40,7 +43,7 @@ def folder(tmp_path, request):
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    return tmp_path
+    return made
 
 
 def tensors():
@@ -87,8 +90,30 @@ def test_what_is_made_of_a_gguf_file_is_saved_and_loaded(folder, tmp_path):
 
 def test_without_the_package_that_reads_it_a_gguf_file_is_refused(folder, monkeypatch):
     monkeypatch.setattr(gguf_source, "is_gguf_available", lambda: False)
-    match = r"gguf_file='tiny.gguf'.*pip install 'hf-linear-attn\[gguf\]'"
+    match = r"gguf_file='tiny\.gguf'.*pip install 'hf-linear-attn\[gguf\]'"
     with pytest.raises(ValueError, match=match):
         hla.convert(folder, "cosformer", gguf_file=FILE)
     with pytest.raises(ValueError, match=match):
         hla.CosformerForCausalLM.from_pretrained(folder, gguf_file=FILE)
+
+
+def test_a_damaged_gguf_file_is_one_line(folder):
+    file = folder / FILE
+    file.write_bytes(file.read_bytes()[:300])
+    for load in (
+        hla.SoftmaxForCausalLM.from_pretrained,
+        lambda *a, **k: hla.convert(*a, "softmax", **k),
+    ):
+        with pytest.raises(ValueError, match=r"gguf_file='tiny\.gguf' cannot be read.*damaged"):
+            load(folder, gguf_file=FILE)
+
+
+def test_the_program_reads_gguf_and_says_that_there_is_no_tokenizer(folder, tmp_path):
+    program = load_program()
+    out = tmp_path / "made"
+    program.main([str(folder), "--to", "cosformer", "--gguf_file", FILE, "--output", str(out)])
+    assert "the source has no tokenizer" in (out / "conversion.md").read_text()
+    assert hf.AutoModelForCausalLM.from_pretrained(out).config.model_type == "cosformer"
+    with pytest.raises(ValueError, match=r"it holds no other\.gguf"):
+        program.main([str(folder), "--to", "softmax", "--gguf_file", "other.gguf", "--output",
+                      str(tmp_path / "none")])  # fmt: skip
