@@ -26,14 +26,17 @@ def _elu(x: Tensor) -> Tensor:
 
 def _elu_plus_one(x: Tensor) -> Tensor:
     # exp(x) on the negative side, not expm1(x) + 1, which is exactly 0 in fp32 from x = -17 on.
-    return torch.where(x > 0, x + 1, x.clamp_max(0).exp())
+    # One of the two terms is always exact: exp(0) = 1 above 0, and 0 below.
+    return x.clamp_max(0).exp().add(x.clamp_min(0))
 
 
 FEATURE_MAPS: dict[str, FeatureMap] = {
     # Features computed by the caller (learned or random maps).
     "identity": FeatureMap(lambda x: x, lambda grad, x, y: grad),
     # cosFormer (Qin et al. 2022). The derivative at 0 is 0, as in torch.relu.
-    "relu": FeatureMap(lambda x: x.clamp_min(0), lambda grad, x, y: grad.mul_(x > 0)),
+    "relu": FeatureMap(
+        lambda x: x.clamp_min(0), lambda grad, x, y: torch.ops.aten.threshold_backward(grad, y, 0)
+    ),
     # TransNormer T1 (Qin et al. 2022): no + 1, so weights may be negative.
     "elu": FeatureMap(_elu, lambda grad, x, y: grad.mul_(x.clamp_max(0).exp())),
     # Linear Transformer (Katharopoulos et al. 2020, eq. 7). For x <= 0 the derivative is φ itself.

@@ -40,7 +40,7 @@ def linear_attention_op(
 
     Args:
         q, k, v, …, eps: as in `linear_attention`, checked.
-        save_states: keep the states before each chunk, (chunks, B·G, F, E).
+        save_states: keep the states before each chunk, (chunks, B·G, E, F).
         backend: as in `linear_attention`.
 
     Raises:
@@ -74,7 +74,7 @@ def _(
     shape = _states_shape(x, settings)
     return (
         v.new_empty(B, H, N, Dv),
-        q.new_empty(B, G, *shape[2:], dtype=dtype) if causal else q.new_empty(0),
+        q.new_empty(B, G, shape[3], shape[2], dtype=dtype) if causal else q.new_empty(0),
         q.new_empty(B, G, H // G, N, 1, dtype=dtype) if normalize else q.new_empty(0),
         v.new_empty(B, G, H // G, N, Dv) if rounds else q.new_empty(0),
         q.new_empty(shape, dtype=dtype) if save_states else q.new_empty(0),
@@ -82,12 +82,12 @@ def _(
 
 
 def _states_shape(x: Inputs, settings: Settings) -> tuple[int, int, int, int]:
-    """(chunks, B·G, F, E); the bidirectional form without documents has one state, the total."""
+    """(chunks, B·G, E, F); the bidirectional form without documents has one state, the total."""
     (B, G, M, D), Dv = x.k.shape, x.v.shape[-1]
     chunks = 1
     if settings.causal or x.segments is not None:
         chunks = (M + settings.chunk_size - 1) // settings.chunk_size
-    return chunks, B * G, D if x.k_angles is None else 2 * D, Dv + settings.normalize
+    return chunks, B * G, Dv + settings.normalize, D if x.k_angles is None else 2 * D
 
 
 @torch.library.custom_op(f"{NAMESPACE}::linear_attention_backward", mutates_args=())

@@ -12,7 +12,12 @@ def divide(top: Tensor, total: Tensor, eps: float) -> Tensor:
         total: D, float (…, n, 1).
         eps: lower bound of D.
     """
-    return (top / total.clamp_min(eps)).masked_fill(total <= 0, 0)
+    return top * _scale(total, eps)
+
+
+def _scale(total: Tensor, eps: float) -> Tensor:
+    """1 / max(D, eps), and 0 for a row that sees nothing; shaped like `total`."""
+    return total.clamp_min(eps).reciprocal().masked_fill_(total <= 0, 0)
 
 
 class Normaliser:
@@ -41,14 +46,14 @@ class Normaliser:
         rounds = torch.finfo(out.dtype).bits == 16
         self.rest = torch.empty_like(out) if rest is None and rounds else rest
 
-    def write(self, chunk: Tensor, start: int, stop: int) -> None:
-        """[N, D] of a chunk, (B, G, r, n, Dv + 1), to the output."""
-        total = chunk[..., -1:]
-        ratio = divide(chunk[..., :-1], total, self.eps)
+    def write(self, top: Tensor, total: Tensor, start: int, stop: int) -> None:
+        """N of a chunk, (B, G, r, n, Dv), over D, (B, G, r, n, 1), to the output."""
+        out = self.out[:, :, :, start:stop]
         self.total[:, :, :, start:stop] = total
-        self.out[:, :, :, start:stop] = ratio
+        ratio = top.mul_(_scale(total, self.eps))
+        out.copy_(ratio)
         if self.rest is not None:
-            self.rest[:, :, :, start:stop] = ratio - self.out[:, :, :, start:stop]
+            self.rest[:, :, :, start:stop] = ratio.sub_(out)
 
     def backward(self, grad: Tensor, start: int, stop: int) -> Tensor:
         """∂L/∂o of a chunk, (B, G, r, n, Dv), to ∂L/∂[N, D], (B, G, r, n, Dv + 1)."""
@@ -56,7 +61,9 @@ class Normaliser:
         out = self.out[:, :, :, start:stop].to(self.dtype)
         if self.rest is not None:
             out = out + self.rest[:, :, :, start:stop]
-        top = (grad / total.clamp_min(self.eps)).masked_fill(total <= 0, 0)
+        both = grad.new_empty(*grad.shape[:-1], grad.shape[-1] + 1)
+        top, low = both[..., :-1], both[..., -1:]
+        torch.mul(grad, _scale(total, self.eps), out=top)
         # Where D is clamped it is a constant.
-        low = -(top * out).sum(-1, keepdim=True).masked_fill(total < self.eps, 0)
-        return torch.cat((top, low), dim=-1)
+        low.copy_((top * out).sum(-1, keepdim=True).neg_().masked_fill_(total < self.eps, 0))
+        return both

@@ -6,6 +6,7 @@ Matrix products run on (B·G, rows, columns); a span of queries has r·n rows, o
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -74,18 +75,32 @@ class Rows:
         flat = self._flatten(mapped)
         if self.turn is None:
             return Span(raw, mapped, flat, flat)
-        halves = [mapped * turn[:, :, :, start:stop] for turn in self.turn]
-        wide = self._flatten(torch.cat(halves, dim=-1))
-        return Span(raw, mapped, flat, wide)
+        wide = mapped.new_empty(*mapped.shape[:-1], 2, mapped.shape[-1])
+        for half, turn in enumerate(self.turn):
+            torch.mul(mapped, turn[:, :, :, start:stop], out=wide[..., half, :])
+        return Span(raw, mapped, flat, wide.view(*flat.shape[:2], -1))
 
-    def narrow(self, grad: Tensor, start: int, stop: int) -> Tensor:
-        """Gradient of `wide` -> gradient of `flat`, both (B·G, rows, ·)."""
+    def pull(
+        self, grad: Tensor | None, left: Tensor, right: Tensor, start: int, stop: int
+    ) -> Tensor:
+        """`grad` + (left · right taken back from `wide` to `flat`), in place.
+
+        Args:
+            grad: gradient of `flat` so far, (B·G, rows, D), or None.
+            left, right: (B·G, rows, E) and (B·G, E, F), whose product is a gradient of `wide`.
+            start, stop: the span.
+        """
         if self.turn is None:
-            return grad
+            return torch.bmm(left, right) if grad is None else grad.baddbmm_(left, right)
         B, G, r, _, D = self.x.shape
-        halves = grad.view(B, G, r, stop - start, 2, D)
+        halves = torch.bmm(left, right).view(B, G, r, stop - start, 2, D)
         cos, sin = (turn[:, :, :, start:stop] for turn in self.turn)
-        return self._flatten(halves[..., 0, :] * cos + halves[..., 1, :] * sin)
+        if grad is None:
+            grad = self._flatten(halves[..., 0, :] * cos)
+        else:
+            grad.view(halves[..., 0, :].shape).addcmul_(halves[..., 0, :], cos)
+        grad.view(halves[..., 1, :].shape).addcmul_(halves[..., 1, :], sin)
+        return grad
 
     def store_grad(self, grad: Tensor, span: Span, start: int, stop: int, out: Tensor) -> None:
         """Gradient of `flat` -> gradient of the input, written into `out` (like `x`)."""
@@ -95,18 +110,33 @@ class Rows:
         out[:, :, :, start:stop] = grad
 
 
+class ValueSpan(NamedTuple):
+    """The values of one span."""
+
+    plain: Tensor
+    """(B·G, n, Dv), pads zero"""
+    full: Tensor
+    """(B·G, n, E): `plain` with the column of ones, if there is one"""
+
+
 class Values:
-    """The value side: (B, G, M, Dv), and a column of ones where a normaliser is wanted."""
+    """The value side: (B, G, M, Dv), and a column of ones where a normaliser is wanted.
+
+    A product whose result is Dv columns wide is a good deal faster than one of Dv + 1 columns, so
+    the column of ones goes only where it is summed over, or becomes a row.
+    """
 
     def __init__(self, v: Tensor, mask: Tensor | None, dtype: torch.dtype, ones: bool):
         self.v, self.dtype, self.ones = v, dtype, ones
         self.pads = None if mask is None else ~mask[:, None, :, None]
 
-    def span(self, start: int, stop: int) -> Tensor:
-        """Values of tokens start..stop-1 as (B·G, n, E)."""
+    def span(self, start: int, stop: int) -> ValueSpan:
+        """Values of tokens start..stop-1."""
         v = self.v[:, :, start:stop].to(self.dtype)
         if self.pads is not None:
             v = v.masked_fill(self.pads[:, :, start:stop], 0)
-        if self.ones:
-            v = torch.cat((v, v.new_ones(*v.shape[:-1], 1)), dim=-1)
-        return v.reshape(-1, *v.shape[2:])
+        plain = v.reshape(-1, *v.shape[2:])
+        if not self.ones:
+            return ValueSpan(plain, plain)
+        ones = plain.new_ones(1, 1, 1).expand(*plain.shape[:2], 1)
+        return ValueSpan(plain, torch.cat((plain, ones), dim=-1))

@@ -14,7 +14,7 @@ from hf_linear_attn.ops.feature_maps import get_feature_map
 from hf_linear_attn.ops.normaliser import Normaliser
 from hf_linear_attn.ops.operands import Rows, Values, accumulation_dtype
 from hf_linear_attn.ops.pattern import Bounds, Pattern
-from hf_linear_attn.ops.scan import scan
+from hf_linear_attn.ops.scan import Sums, scan
 from hf_linear_attn.ops.scan_backward import Grads, scan_backward
 
 
@@ -52,7 +52,7 @@ class Kept(NamedTuple):
     rest: Tensor | None
     """what rounding took from a 16-bit output, (B, G, r, N, Dv) in v's dtype, with normalize"""
     states: Sequence[Tensor | None] | None
-    """(B·G, F, E) before each chunk, None where there was none; None in all = computed again"""
+    """(B·G, E, F) before each chunk, None where there was none; None in all = computed again"""
 
 
 Gradients = tuple[Tensor, Tensor, Tensor, Tensor | None]
@@ -71,19 +71,19 @@ def forward_pass(x: Inputs, settings: Settings, save: bool) -> tuple[Kept, Tenso
         out = x.v.new_empty(B, G, r, N, x.v.shape[-1])
         norm = Normaliser(out, queries.dtype, settings.eps) if settings.normalize else None
 
-        def emit(bounds: Bounds, chunk: Tensor) -> None:
+        def emit(bounds: Bounds, sums: Sums) -> None:
             start, stop = bounds
-            chunk = chunk.view(B, G, r, stop - start, -1)
-            if norm is None:
-                out[:, :, :, start:stop] = chunk
+            top = sums.top.view(B, G, r, stop - start, -1)
+            if norm is None or sums.low is None:
+                out[:, :, :, start:stop] = top
             else:
-                norm.write(chunk, start, stop)
+                norm.write(top, sums.low.view(B, G, r, stop - start, 1), start, stop)
 
         initial = _flat(x.state, queries)
         states, final = scan(queries, keys, values, pattern, initial, emit, save=save)
     total, rest = (None, None) if norm is None else (norm.total, norm.rest)
     kept = Kept(out.flatten(1, 2), total, rest, states if save else None)
-    return kept, final.unflatten(0, (B, G)) if settings.causal else None
+    return kept, final.mT.contiguous().unflatten(0, (B, G)) if settings.causal else None
 
 
 def backward_pass(
@@ -99,17 +99,21 @@ def backward_pass(
         if settings.normalize:
             out = kept.out.unflatten(1, groups)
             norm = Normaliser(out, queries.dtype, settings.eps, kept.total, kept.rest)
-        chunks = _grad_chunks(queries, pattern, norm, grad_out.unflatten(1, groups))
+        grad_out = grad_out.unflatten(1, groups)
+
+        def upstream(start: int, stop: int) -> Tensor:
+            return _upstream(queries, norm, grad_out, start, stop)
+
         grads = Grads(*(torch.empty_like(t) for t in (queries.x, keys.x, values.v)))
         saved = None if kept.states is None else list(kept.states)
         grad_state = scan_backward(
-            queries, keys, values, pattern, saved, _flat(x.state, queries), chunks,
+            queries, keys, values, pattern, saved, _flat(x.state, queries), upstream,
             _flat(grad_final, queries), grads,
         )  # fmt: skip
         if x.state is None or grad_state is None:
             grad_state = None
         else:
-            grad_state = grad_state.view(x.state.shape).to(x.state.dtype)
+            grad_state = grad_state.mT.reshape(x.state.shape).to(x.state.dtype)
     return grads.q.flatten(1, 2), grads.k.squeeze(2), grads.v, grad_state
 
 
@@ -134,20 +138,18 @@ def _alive(grad_out: Tensor) -> Tensor:
 
 
 def _flat(state: Tensor | None, queries: Rows) -> Tensor | None:
-    return None if state is None else state.to(queries.dtype).flatten(0, 1)
+    """A state as callers have it, (B, G, F, E), to (B·G, E, F)."""
+    return None if state is None else state.to(queries.dtype).flatten(0, 1).mT
 
 
-def _grad_chunks(
-    queries: Rows, pattern: Pattern, norm: Normaliser | None, grad_out: Tensor
-) -> list[Tensor]:
-    """∂L/∂[N, D] of each query chunk, (B·G, r·n, E)."""
+def _upstream(
+    queries: Rows, norm: Normaliser | None, grad_out: Tensor, start: int, stop: int
+) -> Tensor:
+    """∂L/∂[N, D] of a query chunk, (B·G, r·n, E)."""
+    grad = grad_out[:, :, :, start:stop].to(queries.dtype)
+    if norm is not None:
+        grad = norm.backward(grad, start, stop)
+    if queries.pads is not None:
+        grad = grad.masked_fill(queries.pads[:, :, :, start:stop], 0)
     B, G = queries.x.shape[:2]
-    chunks = []
-    for start, stop in pattern.query_spans:
-        grad = grad_out[:, :, :, start:stop].to(queries.dtype)
-        if norm is not None:
-            grad = norm.backward(grad, start, stop)
-        if queries.pads is not None:
-            grad = grad.masked_fill(queries.pads[:, :, :, start:stop], 0)
-        chunks.append(grad.reshape(B * G, -1, grad.shape[-1]))
-    return chunks
+    return grad.reshape(B * G, -1, grad.shape[-1])

@@ -1,6 +1,8 @@
 """Unnormalised linear attention in chunks: O = (W ∘ M) V with W = φ(Q)φ(K)ᵀ, never n × n.
 
-Three patterns M share one recursion. Let S be a running sum of φ(k)ᵀv over whole chunks:
+Three patterns M share one recursion. Let S be a running sum of vᵀφ(k) over whole chunks (a state as
+callers know it, φ(k)ᵀv, transposed: then the column of ones of v is a row of S, and no matrix
+product has a result of odd width, which costs a fifth of its speed):
 
 * causal: a prefix sum S before each chunk, and the lower triangle inside the chunk;
 * bidirectional: the total S, nothing inside;
@@ -13,6 +15,7 @@ the opposite way.
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -39,13 +42,24 @@ def gated(rows: Tensor, gate: Tensor | None, x: Tensor) -> Tensor:
     return (rows.view(B, G, r, -1, rows.shape[-1]) * gate[:, :, None]).view(rows.shape)
 
 
-def advance(state: Tensor | None, left: Tensor, right: Tensor, keep: Tensor | None) -> Tensor:
-    """state·keep + leftᵀ right, with left (B·G, rows, F), right (B·G, rows, E)."""
+def advance(
+    state: Tensor | None, left: Tensor, right: Tensor, keep: Tensor | None, *, own: bool
+) -> Tensor:
+    """state·keep + leftᵀ right, with left (B·G, rows, E), right (B·G, rows, F).
+
+    Args:
+        state: (B·G, E, F) or None.
+        left, right: values and features.
+        keep: gate (B, 1, 1, 1) or None.
+        own: nobody else holds the state: it is updated in place.
+    """
     if state is None:
         return torch.bmm(left.mT, right)
     if keep is not None:
         B = keep.shape[0]
-        state = (state.view(B, -1, *state.shape[1:]) * keep).view(state.shape)
+        state, own = (state.view(B, -1, *state.shape[1:]) * keep).view(state.shape), True
+    if own:
+        return state.baddbmm_(left.mT, right)
     return torch.baddbmm(state, left.mT, right)
 
 
@@ -58,24 +72,39 @@ def key_states(
     *,
     reverse: bool,
 ) -> list[Tensor | None]:
-    """The state each chunk finds: Σ φ(k)ᵀv over the chunks before it (`reverse`: behind it)."""
+    """The state each chunk finds: Σ vᵀφ(k) over the chunks before it (`reverse`: behind it)."""
     states: list[Tensor | None] = [None] * len(bounds)
     state = initial
     for t in reversed(range(len(bounds))) if reverse else range(len(bounds)):
         states[t] = state
-        wide, v = keys.span(*bounds[t]).wide, values.span(*bounds[t])
+        wide, v = keys.span(*bounds[t]).wide, values.span(*bounds[t]).full
         gate = gates[t] if gates else None
         wide = gated(wide, gate.write if gate else None, keys.x)
-        state = advance(state, wide, v, gate.keep if gate else None)
+        state = advance(state, v, wide, gate.keep if gate else None, own=False)
     return states
 
 
-def _add_read(
-    out: Tensor, wide: Tensor, state: Tensor | None, gate: Tensor | None, x: Tensor
-) -> None:
-    """Add gate ∘ (wide · state) to `out` in place, if there is a state."""
-    if state is not None:
-        out.add_(torch.bmm(gated(wide, gate, x), state))
+class Sums(NamedTuple):
+    """The sums of a chunk's queries."""
+
+    top: Tensor
+    """N, (B·G, r·n, Dv)"""
+    low: Tensor | None
+    """D, (B·G, r·n, 1), with a normaliser"""
+
+    def add_read(self, wide: Tensor, state: Tensor) -> None:
+        """Add wide · Sᵀ in place."""
+        columns = self.top.shape[-1]
+        self.top.baddbmm_(wide, state[:, :columns].mT)
+        if self.low is not None:
+            self.low.baddbmm_(wide, state[:, columns:].mT)
+
+
+def _read(wide: Tensor, state: Tensor, columns: int) -> Sums:
+    """wide · Sᵀ, the first so many columns apart from the normaliser's."""
+    top = torch.bmm(wide, state[:, :columns].mT)
+    low = torch.bmm(wide, state[:, columns:].mT) if state.shape[1] > columns else None
+    return Sums(top, low)
 
 
 def scan(
@@ -84,25 +113,25 @@ def scan(
     values: Values,
     pattern: Pattern,
     initial: Tensor | None,
-    emit: Callable[[Bounds, Tensor], None],
+    emit: Callable[[Bounds, Sums], None],
     *,
     save: bool,
 ) -> tuple[list[Tensor | None], Tensor]:
-    """Hand the output (B·G, r·n, E) of each query chunk to `emit`; return (prefix states, state).
+    """Hand the sums of each query chunk to `emit`; return (prefix states, state).
 
     Args:
         queries, keys, values: the operands.
         pattern: which pairs attend.
-        initial: state (B·G, F, E) before the first token, causal only, or None.
-        emit: called once a chunk with its (start, stop) and its output.
+        initial: state (B·G, E, F) before the first token, causal only, or None.
+        emit: called once a chunk with its (start, stop) and its sums, which it may overwrite.
         save: keep the prefix states for the backward pass; otherwise only the running one lives.
     """
     if not pattern.inner:
         total = total_state(keys, values, pattern.key_spans)
         for bounds in pattern.query_spans:
-            emit(bounds, torch.bmm(queries.span(*bounds).wide, total))
+            emit(bounds, _read(queries.span(*bounds).wide, total, values.v.shape[-1]))
         return [total], total
-    suffix = None
+    suffix: list[Tensor | None] = []
     if pattern.suffix is not None:
         suffix = key_states(keys, values, pattern.key_spans, pattern.suffix, None, reverse=True)
     saved: list[Tensor | None] = []
@@ -112,23 +141,26 @@ def scan(
         gate = pattern.prefix[t] if pattern.prefix else None
         pairs = torch.bmm(q.flat, k.flat.mT)
         pairs = weighted(pairs, pattern.inner_weight(queries, keys, *bounds), queries.x)
-        out = torch.bmm(pairs, v)
-        _add_read(out, q.wide, state, gate.read if gate else None, queries.x)
-        if suffix is not None and pattern.suffix is not None:
-            _add_read(out, q.wide, suffix[t], pattern.suffix[t].read, queries.x)
+        sums = Sums(torch.bmm(pairs, v.plain), pairs.sum(-1, keepdim=True) if values.ones else None)
+        if state is not None:
+            sums.add_read(gated(q.wide, gate.read if gate else None, queries.x), state)
+        if pattern.suffix is not None and (behind := suffix[t]) is not None:
+            sums.add_read(gated(q.wide, pattern.suffix[t].read, queries.x), behind)
         if save:
             saved.append(state)
         write = gated(k.wide, gate.write if gate else None, keys.x)
-        state = advance(state, write, v, gate.keep if gate else None)
-        emit(bounds, out)
+        own = not save and state is not initial
+        state = advance(state, v.full, write, gate.keep if gate else None, own=own)
+        emit(bounds, sums)
     assert state is not None
     return saved, state
 
 
 def total_state(keys: Rows, values: Values, bounds: list[Bounds]) -> Tensor:
-    """Σ φ(k)ᵀv over all chunks."""
+    """Σ vᵀφ(k) over all chunks."""
     total = None
     for start, stop in bounds:
-        total = advance(total, keys.span(start, stop).wide, values.span(start, stop), None)
+        wide, v = keys.span(start, stop).wide, values.span(start, stop).full
+        total = advance(total, v, wide, None, own=True)
     assert total is not None
     return total
