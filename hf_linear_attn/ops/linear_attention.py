@@ -10,13 +10,17 @@ for fp64 ones, under autocast too.
 
 import torch
 from torch import Tensor
+from torch._C._functorch import TransformType, get_interpreter_stack
 from torch.autograd import forward_ad
 from torch.autograd.function import once_differentiable
 
 from hf_linear_attn.backend import resolve_backend
 from hf_linear_attn.ops.feature_maps import get_feature_map
 from hf_linear_attn.ops.linear_attention_op import linear_attention_op
+from hf_linear_attn.ops.linear_attention_vmap import register_vmap
 from hf_linear_attn.ops.passes import Inputs, Kept, Settings, backward_pass, forward_pass
+
+register_vmap()
 
 
 def linear_attention(
@@ -67,7 +71,7 @@ def linear_attention(
         ValueError: shapes or arguments that contradict each other.
         RuntimeError: a derivative other than the first, in reverse mode.
     """
-    _refuse_other_derivatives()
+    mapped = _mapped()
     _check(q, k, v, causal, q_angles, k_angles, key_mask, segments, state, normalize, chunk_size)
     get_feature_map(feature_map)
     x = Inputs(q, k, v, state, q_angles, k_angles, key_mask, segments)
@@ -76,19 +80,32 @@ def linear_attention(
         t.requires_grad for t in (q, k, v, state) if t is not None
     )
     save = save and not recompute_states
-    if torch.compiler.is_compiling():
+    if mapped or torch.compiler.is_compiling():
         return _in_graph(x, settings, save, backend)
     resolve_backend(backend, q.device.type)
     return _LinearAttention.apply(*x, settings, save)
 
 
-def _refuse_other_derivatives() -> None:
-    # Asked here and not left to autograd: an operator would give tangents of 0 without a word.
-    if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
+def _mapped() -> bool:
+    """Is the call inside of `torch.func.vmap`? Other transforms are refused.
+
+    Asked here and not left to autograd: an operator would give tangents of 0 without a word.
+    """
+    active = torch._C._are_functorch_transforms_active()
+    # A graph cannot ask which transform it is inside of.
+    other = active and (torch.compiler.is_compiling() or not _only_vmap())
+    if forward_ad._current_level >= 0 or other:
         raise RuntimeError(
-            "linear_attention has reverse-mode gradients only: torch.func transforms (grad, vmap, "
-            "jvp, …) and forward-mode differentiation are not supported. Use torch.autograd.grad."
+            "linear_attention has reverse-mode gradients only: of torch.func's transforms vmap "
+            "works, outside of torch.compile, and grad, jvp, … and forward-mode differentiation "
+            "do not. Use torch.autograd.grad."
         )
+    return active
+
+
+def _only_vmap() -> bool:
+    layers = get_interpreter_stack() or []
+    return all(layer.key() == TransformType.Vmap for layer in layers)
 
 
 def _in_graph(

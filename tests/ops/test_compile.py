@@ -267,15 +267,53 @@ def dual(function):
 
 TRANSFORMS = {
     "grad": torch.func.grad(loss),
-    "vmap": torch.func.vmap(loss),
     "jvp": lambda q, k, v: torch.func.jvp(loss, (q, k, v), (q, k, v)),
     "dual": dual(loss),
 }
 
 
+@pytest.mark.parametrize("chosen", [("q", "k", "v"), ("q",), ("k", "v", "key_mask"), ("q_angles",)])
+def test_vmap_is_one_call_after_another(chosen):
+    leaves, others = draw(9, CALLS["angles and padding"])
+    plain = {**leaves, **others}
+    for name in ("q_angles", "k_angles"):
+        plain[name] = plain[name][:1]
+    tensors = {name: x for name, x in plain.items() if isinstance(x, torch.Tensor)}
+    rest = {name: x for name, x in plain.items() if name not in tensors}
+    many = {name: torch.stack([tensors[name].roll(i, -1) for i in range(3)], 1) for name in chosen}
+    if "q_angles" in chosen:
+        many["k_angles"] = many["q_angles"]
+
+    def call(mapped):
+        return linear_attention(**{**tensors, **mapped}, **rest)[0]
+
+    found = torch.func.vmap(call, in_dims=(dict.fromkeys(many, 1),))(many)
+    wanted = torch.stack([call({name: x[:, i] for name, x in many.items()}) for i in range(3)])
+    torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-6)
+    grads = [
+        torch.autograd.grad(out.square().sum(), leaves["q"], retain_graph=True)[0]
+        for out in (found, wanted)
+    ]
+    torch.testing.assert_close(*grads, rtol=1e-5, atol=1e-6)
+
+
+def test_vmap_carries_states():
+    leaves, others = draw(9, CALLS["causal, angles, state"])
+    q = torch.stack([leaves["q"], leaves["q"].flip(-1)])
+
+    def call(q):
+        return linear_attention(**{**leaves, "q": q}, **others)
+
+    out, state = torch.func.vmap(call)(q)
+    for i in range(2):
+        wanted, last = call(q[i])
+        torch.testing.assert_close(out[i], wanted, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(state[i], last, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("name", list(TRANSFORMS))
 def test_other_derivatives_are_refused(name):
-    shape = (2, 2, 2, 9, 4) if name == "vmap" else (2, 2, 9, 4)
+    shape = (2, 2, 9, 4)
     function = TRANSFORMS[name]
     for attempt in (function, torch.compile(function, backend="aot_eager", fullgraph=True)):
         with pytest.raises(RuntimeError, match="reverse-mode gradients only"):
