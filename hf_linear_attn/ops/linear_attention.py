@@ -15,6 +15,7 @@ from torch.autograd import forward_ad
 from torch.autograd.function import once_differentiable
 
 from hf_linear_attn.backend import resolve_backend
+from hf_linear_attn.ops.decode_step import decode_step, is_decode_step
 from hf_linear_attn.ops.feature_maps import get_feature_map
 from hf_linear_attn.ops.linear_attention_op import linear_attention_op
 from hf_linear_attn.ops.linear_attention_vmap import register_vmap
@@ -83,6 +84,8 @@ def linear_attention(
     if mapped or torch.compiler.is_compiling():
         return _in_graph(x, settings, save, backend)
     resolve_backend(backend, q.device.type)
+    if is_decode_step(x, settings):
+        return decode_step(x, settings)
     return _LinearAttention.apply(*x, settings, save)
 
 
