@@ -4,6 +4,7 @@ import gc
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -39,7 +40,8 @@ def allocated_by(call: Callable[[], object], device: torch.device) -> Allocated:
         kept = call()
     assert profiler.profiler is not None
     assert profiler.profiler.kineto_results is not None
-    events = profiler.profiler.kineto_results.events()
+    # Its events have more fields than their stub says.
+    events: list[Any] = profiler.profiler.kineto_results.events()
     changes = sorted((e.start_ns(), e.nbytes()) for e in events if e.name() == "[memory]")
     now = peak = 0
     for _, size in changes:

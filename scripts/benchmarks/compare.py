@@ -6,6 +6,7 @@ with what became of it. The ratio is the other's time over ours.
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from torch import Tensor, nn
 from transformers import LongformerConfig, NystromformerConfig
@@ -57,14 +58,17 @@ def _stock_models(bench: Bench, *, length: int) -> None:
     """Models of one layer, from token vectors on: each brings its own embeddings and padding."""
     settings = bench.settings
     x, grad = hidden_states(settings, length)
-    fields = {**shape(settings, 1), **WITHOUT_DROPOUT, "vocab_size": 8}
-    # Both count positions from the row behind the pad's.
-    places = {"max_position_embeddings": length + 2, "pad_token_id": 1}
+    fields: dict[str, Any] = {**shape(settings, 1), **WITHOUT_DROPOUT, "vocab_size": 8}
     nystromformer = NystromformerConfig(
-        **fields, **places, num_landmarks=LANDMARKS, segment_means_seq_len=length,
-        conv_kernel_size=KERNEL,
+        **fields, max_position_embeddings=length, num_landmarks=LANDMARKS,
+        segment_means_seq_len=length, conv_kernel_size=KERNEL,
     )  # fmt: skip
-    longformer = LongformerConfig(**fields, **places, attention_window=[LONGFORMER_WINDOW])
+    # It pads to whole windows, and counts positions from the row behind the pad's.
+    padded = -(-length // LONGFORMER_WINDOW) * LONGFORMER_WINDOW
+    longformer = LongformerConfig(
+        **fields, max_position_embeddings=padded + 2, pad_token_id=1,
+        attention_window=[LONGFORMER_WINDOW],
+    )  # fmt: skip
     models = {
         "nystromformer": stock_model(nystromformer, settings),
         "longformer": stock_model(longformer, settings),

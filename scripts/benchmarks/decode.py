@@ -86,7 +86,7 @@ class _Decoder:
         # Far enough for every step that is timed.
         self.horizon = 2 * length if name == "cosformer" else None
         self.length, self.position = length, length
-        angles = {}
+        angles: dict[str, Any] = {}
         if self.horizon is not None:
             a = horizon_angles(length, self.horizon, settings.device)
             angles = {"q_angles": a, "k_angles": a}
@@ -98,7 +98,7 @@ class _Decoder:
     @torch.no_grad()
     def step(self) -> Tensor:
         """The output for the next token."""
-        angles = {}
+        angles: dict[str, Any] = {}
         if self.horizon is not None:
             a = self.q.new_full((1, 1), self.position * math.pi / 2 / self.horizon)
             angles = {"q_angles": a, "k_angles": a}

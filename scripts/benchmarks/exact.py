@@ -26,8 +26,9 @@ def causal_cosformer(
     for start in range(0, length, _ROWS):
         stop = min(start + _ROWS, length)
         # Later keys have no weight in these rows.
-        leaves = [x.requires_grad_() for x in (q[:, :, start:stop], k[:, :, :stop], v[:, :, :stop])]
-        rows = _rows(*leaves, start, horizon, eps)
+        mine, keys, values = q[:, :, start:stop], k[:, :, :stop], v[:, :, :stop]
+        leaves = [x.requires_grad_() for x in (mine, keys, values)]
+        rows = _rows(mine, keys, values, start, horizon, eps)
         out[:, :, start:stop] = rows.detach()
         of_q, of_k, of_v = torch.autograd.grad(rows, leaves, grad[:, :, start:stop])
         dq[:, :, start:stop] = of_q

@@ -8,7 +8,6 @@ import importlib.util
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -121,12 +120,13 @@ def _layer(bench: Bench, *, official: type[nn.Module], length: int) -> None:
 def _draw(settings: Settings, length: int, count: int) -> list[Tensor]:
     generator = torch.Generator(settings.device).manual_seed(settings.seed)
     size = (length, settings.batch, settings.hidden)
-    place: dict[str, Any] = {
-        "generator": generator,
-        "device": settings.device,
-        "dtype": settings.dtype,
-    }
-    return [torch.randn(size, **place).requires_grad_() for _ in range(count)]
+    return [
+        torch.randn(
+            size, generator=generator, device=settings.device, dtype=settings.dtype,
+            requires_grad=True,
+        )
+        for _ in range(count)
+    ]  # fmt: skip
 
 
 def _step(
