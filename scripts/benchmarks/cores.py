@@ -47,11 +47,11 @@ def draw(settings: Settings, length: int, heads: int | None = None) -> Inputs:
     """
     generator = torch.Generator(settings.device).manual_seed(settings.seed)
     shape = (settings.batch, heads or settings.heads, length, settings.head_dim)
-    tensors = [
+    q, k, v, grad = (
         torch.randn(shape, generator=generator, device=settings.device, dtype=settings.dtype)
         for _ in range(4)
-    ]
-    return Inputs(*(x.requires_grad_() for x in tensors[:3]), tensors[3])
+    )
+    return Inputs(q.requires_grad_(), k.requires_grad_(), v.requires_grad_(), grad)
 
 
 def softmax(q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor:
