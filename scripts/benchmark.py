@@ -22,7 +22,14 @@ from pathlib import Path
 
 import torch
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+)
 from rich.text import Text
 
 from benchmarks import machine
@@ -76,7 +83,7 @@ def main(argv: list[str]) -> None:
     args = read_arguments(argv)
     console = Console()
     if args.docs is not None:
-        if argv[0] != "--docs" or len(argv) != 1 + len(args.docs):
+        if args != read_arguments(["--docs", *map(str, args.docs)]):
             raise ValueError("--docs measures nothing: give it alone, with files of --json")
         _write_page(console, args.docs)
         return
@@ -189,13 +196,13 @@ def measure(
         console.print(Text(conditions_line(results.conditions), style="dim"))
         for name, cases in suites.items():
             for case in cases:
-                _run(case, name, dataclasses.replace(bench), progress, task)
+                _run(case, name, bench, progress, task)
             results.conditions["suites"].append(name)
             keep(results)
     return results
 
 
-def _run(case: Case, suite: str, bench: Bench, progress: Progress, task) -> None:
+def _run(case: Case, suite: str, bench: Bench, progress: Progress, task: TaskID) -> None:
     begun = progress.tasks[task].completed
     rounds = bench.settings.rounds
 

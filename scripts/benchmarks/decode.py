@@ -100,7 +100,9 @@ class _Decoder:
         """The output for the next token."""
         angles: dict[str, Any] = {}
         if self.horizon is not None:
-            a = self.q.new_full((1, 1), self.position * math.pi / 2 / self.horizon)
+            angle = self.position * math.pi / 2 / self.horizon
+            # An angle in 16 bits would be that of another position.
+            a = torch.full((1, 1), angle, dtype=torch.float32, device=self.q.device)
             angles = {"q_angles": a, "k_angles": a}
             self.position = self.length + (self.position + 1) % self.length
         out, state = linear_attention(

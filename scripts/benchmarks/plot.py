@@ -76,6 +76,8 @@ def _curves(values: Mapping[str, float], prefix: str) -> dict[str, dict[int, flo
 
 
 def _panel(axes, title: str, label: str, curves: Mapping[str, Mapping[int, float]]) -> None:
+    from matplotlib.ticker import LogLocator, NullFormatter
+
     lengths = sorted({length for curve in curves.values() for length in curve})
     for name, style in _STYLES.items():
         if name in curves:
@@ -83,6 +85,10 @@ def _panel(axes, title: str, label: str, curves: Mapping[str, Mapping[int, float
             axes.plot([x for x, _ in points], [y for _, y in points], marker="o", ms=4, **style)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
+    # Numbers as they are read, also where the axis spans less than a power of ten.
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_major_formatter("{x:,.12g}")
+    axes.yaxis.set_minor_formatter(NullFormatter())
     axes.set_xticks(lengths, [f"{n:,}" for n in lengths])
     axes.set_xlabel("tokens")
     axes.set_ylabel(label)

@@ -14,14 +14,11 @@ _COLUMNS = ("key", "ratio", "quartiles", "better", "what")
 def conditions_line(conditions: dict[str, Any]) -> str:
     """The conditions of a run in a sentence or two."""
     c = conditions
-    threads = "" if c["device"].endswith("thread") or "threads" in c["device"] else (
-        f", {c['threads']} CPU thread{'s' if c['threads'] > 1 else ''}"
-    )  # fmt: skip
     sizes = f"batch {c['batch']}, {c['heads']} heads of {c['head_dim']}, {c['dtype']}"
     gemm = f"{c['gemm_gflops']:,.0f} GFLOP/s in a product of {c['gemm_size']}² matrices"
     load = ", ".join(f"{x:g}" for x in c["load_average_at_start"])
     return (
-        f"{c['device']}{threads}; {sizes}; median of {c['rounds']} interleaved rounds by "
+        f"{c['device']}; {sizes}; median of {c['rounds']} interleaved rounds by "
         f"{c['clock']}, seed {c['seed']}. Measured in the same process: {gemm}, "
         f"{c['copy_gbytes_per_second']:.1f} GB/s of copying (read and written). torch "
         f"{c['torch']}, transformers {c['transformers']}, Python {c['python']}; backend "
