@@ -1,12 +1,13 @@
 """What a call takes from the allocator."""
 
-import gc
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+
+from benchmarks.garbage import no_collection
 
 # The profiler would announce each of its starts and ends on stderr.
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")
@@ -32,12 +33,12 @@ def allocated_by(call: Callable[[], object], device: torch.device) -> Allocated:
 
     On the CPU every allocation is counted by the profiler, on a GPU by PyTorch's allocator.
     """
-    call()
-    gc.collect()
-    if device.type == "cuda":
-        return _on_gpu(call)
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
-        kept = call()
+    with no_collection():
+        call()
+        if device.type == "cuda":
+            return _on_gpu(call)
+        with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+            kept = call()
     assert profiler.profiler is not None
     assert profiler.profiler.kineto_results is not None
     # Its events have more fields than their stub says.

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from benchmarks.clock import Call, Clock
+from benchmarks.garbage import no_collection
 
 # A sample of a short call is many calls in a row: of one alone the clock and the loop are a part.
 SHORTEST_SAMPLE = 0.02
@@ -70,23 +71,18 @@ def interleave(
         on_round: told the number of rounds that are done, from 0 (the uncounted one).
     """
     names = list(calls)
-    # The very first call of anything pays for what is set up once; the second tells its length.
-    for name in names:
-        calls[name]()
-    repeats = {name: _repeats(clock.seconds(calls[name], 1)) for name in names}
     seconds: dict[str, list[float]] = {name: [] for name in names}
-    on_round(0)
-    collected = gc.isenabled()
-    for i in range(rounds):
-        gc.collect()
-        gc.disable()
-        try:
+    with no_collection():
+        # The very first call of anything pays for what is set up once; the second tells its length.
+        for name in names:
+            calls[name]()
+        repeats = {name: _repeats(clock.seconds(calls[name], 1)) for name in names}
+        on_round(0)
+        for i in range(rounds):
+            gc.collect()
             for name in names[i % len(names) :] + names[: i % len(names)]:
                 seconds[name].append(clock.seconds(calls[name], repeats[name]))
-        finally:
-            if collected:
-                gc.enable()
-        on_round(i + 1)
+            on_round(i + 1)
     return Timings(seconds)
 
 

@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import gc
 import importlib.util
 import json
 import math
@@ -31,7 +32,7 @@ def load_program():
 
 BENCHMARK = load_program()
 
-from benchmarks import allocator, cores, exact, machine, memory, official, peers, rounds  # noqa: E402
+from benchmarks import allocator, cores, exact, garbage, machine, memory, official, peers, rounds  # noqa: E402
 from benchmarks.bench import Bench, Case, Settings  # noqa: E402
 from benchmarks.clock import CpuClock  # noqa: E402
 from benchmarks.results import Results, read_results  # noqa: E402
@@ -276,6 +277,20 @@ def quick(small, tmp_path, monkeypatch):
     monkeypatch.setitem(SUITES, "quick", Suite("nothing", lambda settings: [case], draws=True))
 
 
+def test_no_collection_is_over_when_it_ends():
+    def fails():
+        with garbage.no_collection():
+            assert not gc.isenabled()
+            assert gc.get_freeze_count() > 0
+            raise KeyError
+
+    assert gc.isenabled()
+    with pytest.raises(KeyError):
+        fails()
+    assert gc.isenabled()
+    assert gc.get_freeze_count() == 0
+
+
 def test_every_form_of_the_results_is_written(quick, capsys):
     BENCHMARK.main(["--rounds", "1", "--json", "a.json", "--csv", "a.csv", "--markdown", "a.md",
                     "--plot", "a.png"])  # fmt: skip
@@ -350,7 +365,7 @@ def test_peers_say_what_became_of_them(settings):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--suite", "opp"], "--suite 'opp' is unknown; did you mean 'op'?; there are op, layer"),
+        (["--suite", "opp"], r"--suite 'opp' is unknown; did you mean 'op'\?; there are op, layer"),
         (["--suite", "op,"], "--suite '' is unknown"),
         (["--suite", "compare", "--official", "none.py"], "--official none.py: there is no such"),
         (["--suite", "op", "--official", "none.py"], "--official belongs to suite compare"),
