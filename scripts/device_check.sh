@@ -47,7 +47,7 @@ fi
 # Only the files that have such tests: the others import what this machine need not have.
 mapfile -t files < <(grep -rl --include='*.py' 'mark\.gpu' tests)
 step tests 200 "$python" -m pytest -m gpu -rs -q --junitxml "$out/tests.xml" "${files[@]}"
-step benchmark 230 "$python" scripts/benchmark.py --suite op,compare,memory,decode "${device[@]}" \
+step benchmark 230 "$python" scripts/benchmark.py --suite op,decode,memory,compare "${device[@]}" \
     --tokens 1000 --json "$out/benchmark.json" --markdown "$out/benchmark.md" \
     --plot "$out/benchmark.png"
 "$python" scripts/device_report.py "$out" ${dry:+--dry-run}

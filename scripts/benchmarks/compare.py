@@ -98,8 +98,14 @@ def _package(bench: Bench, *, peer: Peer, length: int) -> None:
     if isinstance(core, str):
         bench.results.peers[peer.package] = core
         return
-    bench.results.peers[peer.package] = "compared"
     inputs = draw(bench.settings, length)
+    try:
+        forward_backward(core, inputs, causal=peer.causal)()
+    except Exception as error:  # whatever another package raises is for its name to say
+        reason = " ".join(str(error).split())[:200]
+        bench.results.peers[peer.package] = f"fails here: {type(error).__name__}: {reason}"
+        return
+    bench.results.peers[peer.package] = "compared"
     cores = {peer.package: core, **peer.ours}
     timings = bench.race(
         {name: forward_backward(c, inputs, causal=peer.causal) for name, c in cores.items()}

@@ -33,7 +33,7 @@ def _generate(bench: Bench, *, tokens: int) -> None:
     bench.results.number(
         f"decode/state_growth/{tokens}", after / before,
         f"cache of a Linear Transformer without positions after {tokens:,} tokens / after "
-        f"{short:,}",
+        f"{short:,}", less=True,
     )  # fmt: skip
 
 

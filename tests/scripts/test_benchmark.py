@@ -32,7 +32,18 @@ def load_program():
 
 BENCHMARK = load_program()
 
-from benchmarks import allocator, cores, exact, garbage, machine, memory, official, peers, rounds  # noqa: E402
+from benchmarks import (  # noqa: E402
+    allocator,
+    compare,
+    cores,
+    exact,
+    garbage,
+    machine,
+    memory,
+    official,
+    peers,
+    rounds,
+)
 from benchmarks.bench import Bench, Case, Settings  # noqa: E402
 from benchmarks.clock import CpuClock  # noqa: E402
 from benchmarks.results import Results, read_results  # noqa: E402
@@ -360,6 +371,17 @@ def test_peers_say_what_became_of_them(settings):
     assert needs_gpu.find(settings) == "installed, but needs a GPU (--device cuda)"
     here = peers.Peer("a-package", "json", lambda *_: cores.softmax, True, False, {})
     assert here.find(settings) is cores.softmax
+
+
+def test_a_peer_that_fails_is_named_with_why(settings):
+    def broken(q, k, v, *, causal):
+        raise RuntimeError("no kernel\nfor this")
+
+    peer = peers.Peer("a-package", "json", lambda *_: broken, True, False, {})
+    bench = Bench(settings, CpuClock(), Results())
+    compare._package(bench, peer=peer, length=32)
+    assert bench.results.peers == {"a-package": "fails here: RuntimeError: no kernel for this"}
+    assert bench.results.ratios == {}
 
 
 @pytest.mark.parametrize(
