@@ -113,7 +113,7 @@ def backward_pass(
         if x.state is None or grad_state is None:
             grad_state = None
         else:
-            grad_state = grad_state.mT.reshape(x.state.shape).to(x.state.dtype)
+            grad_state = grad_state.mT.contiguous().view(x.state.shape).to(x.state.dtype)
     return grads.q.flatten(1, 2), grads.k.squeeze(2), grads.v, grad_state
 
 
