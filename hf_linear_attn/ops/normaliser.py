@@ -17,7 +17,7 @@ def divide(top: Tensor, total: Tensor, eps: float) -> Tensor:
 
 def _scale(total: Tensor, eps: float) -> Tensor:
     """1 / max(D, eps), and 0 for a row that sees nothing; shaped like `total`."""
-    return total.clamp_min(eps).reciprocal().masked_fill_(total <= 0, 0)
+    return total.clamp_min(eps).reciprocal().masked_fill(total <= 0, 0)
 
 
 class Normaliser:
