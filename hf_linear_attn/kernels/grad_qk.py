@@ -41,12 +41,14 @@ def grad_qk(
     b = bg // G
     g = bg - b * G
     features = tl.program_id(1) * BK + tl.arange(0, BK)
-    rows = t * C + tl.arange(0, C)
+    own = tl.arange(0, C)
+    rows = t * C + own
+    first = (t * C).to(tl.int64)
     real = rows < M
     if mask is not None:
         real = real & (tl.load(mask + b * M + rows, mask=rows < M, other=0) != 0)
-    k += b * k_b + g * k_h
-    v += b * v_b + g * v_h
+    k += b * k_b + g * k_h + first * k_n
+    v += b * v_b + g * v_h + first * v_n
     at = bg * (F * E)
     if INNER:
         at = (t * groups + bg) * (F * E)
@@ -69,20 +71,20 @@ def grad_qk(
 
     one = tl.full((C,), 1.0, tl.float32)
     dK = values_through_state(
-        v, v_n, rows, write, one, one, c_k, s_k, prefix_grad + at, features, D, DV, C, BK, BV, TY,
+        v, v_n, own, write, one, one, c_k, s_k, prefix_grad + at, features, D, DV, C, BK, BV, TY,
         NORM, False,
     )  # fmt: skip
     if suffix_grad is not None:
         write = real & (ids == tl.load(behind + b * (chunks + 1) + t))
         dK += values_through_state(
-            v, v_n, rows, write, one, one, c_k, s_k, suffix_grad + at, features, D, DV, C, BK, BV,
+            v, v_n, own, write, one, one, c_k, s_k, suffix_grad + at, features, D, DV, C, BK, BV,
             TY, NORM, False,
         )  # fmt: skip
 
     for j in range(0, R):
         h = g * R + j
-        of_query = q + b * q_b + h * q_h
-        of_grad = grad + b * grad_b + h * grad_h
+        of_query = q + b * q_b + h * q_h + first * q_n
+        of_grad = grad + b * grad_b + h * grad_h + first * grad_n
         place = (b * G * R + h) * N
         alive = rows < N
         factor = one
@@ -93,13 +95,13 @@ def grad_qk(
         if NORM:
             down = tl.load(low + place + rows, mask=alive, other=0.0)
         dQ = values_through_state(
-            of_grad, grad_n, rows, alive & read, factor, down, c_q, s_q, prefix + at, features, D,
+            of_grad, grad_n, own, alive & read, factor, down, c_q, s_q, prefix + at, features, D,
             DV, C, BK, BV, TY, NORM, True,
         )  # fmt: skip
         if suffix is not None:
             reading = alive & (ids == tl.load(behind + b * (chunks + 1) + t + 1))
             dQ += values_through_state(
-                of_grad, grad_n, rows, reading, factor, down, c_q, s_q, suffix + at, features, D,
+                of_grad, grad_n, own, reading, factor, down, c_q, s_q, suffix + at, features, D,
                 DV, C, BK, BV, TY, NORM, True,
             )  # fmt: skip
         if INNER:
@@ -109,8 +111,8 @@ def grad_qk(
             flipped = tl.zeros((C, C), tl.float32)
             for start in range(0, DV, BV):
                 columns = start + tl.arange(0, BV)
-                V = load_tile(v, rows, v_n, columns, real, DV).to(TY)
-                O = load_tile(of_grad, rows, grad_n, columns, alive, DV).to(TY)
+                V = load_tile(v, own, v_n, columns, real, DV).to(TY)
+                O = load_tile(of_grad, own, grad_n, columns, alive, DV).to(TY)
                 pairs = tl.dot(O, tl.trans(V), pairs, input_precision="ieee")
                 flipped = tl.dot(V, tl.trans(O), flipped, input_precision="ieee")
             if CAUSAL:
@@ -121,13 +123,13 @@ def grad_qk(
                 turned = pair_weights(c_k, s_k, ids, c_q, s_q, ids, C, "")
             pairs = (pairs + down[:, None]) * factor[:, None] * weight
             flipped = (flipped + down[None, :]) * factor[None, :] * turned
-            K = load_features(k, rows, k_n, features, real, D, MAP, TY)
+            K = load_features(k, own, k_n, features, real, D, MAP, TY)
             dQ = tl.dot(pairs.to(TY), K, dQ, input_precision="ieee")
-            Q = load_features(of_query, rows, q_n, features, alive, D, MAP, TY)
+            Q = load_features(of_query, own, q_n, features, alive, D, MAP, TY)
             dK = tl.dot(flipped.to(TY), Q, dK, input_precision="ieee")
-        raw = load_tile(of_query, rows, q_n, features, alive, D).to(tl.float32)
+        raw = load_tile(of_query, own, q_n, features, alive, D).to(tl.float32)
         dQ = tl.where(alive[:, None], dQ * feature_slope(raw, MAP), 0.0)
-        store_tile(dq + place * D, rows, D, features, rows < N, D, dQ)
-    raw = load_tile(k, rows, k_n, features, real, D).to(tl.float32)
+        store_tile(dq + (place + first) * D, own, D, features, rows < N, D, dQ)
+    raw = load_tile(k, own, k_n, features, real, D).to(tl.float32)
     dK = tl.where(real[:, None], dK * feature_slope(raw, MAP), 0.0)
-    store_tile(dk + bg * M * D, rows, D, features, rows < M, D, dK)
+    store_tile(dk + (bg * M + first) * D, own, D, features, rows < M, D, dK)

@@ -24,20 +24,23 @@ def grad_rows(
     t = tl.program_id(0) % chunks
     bh = (tl.program_id(0) // chunks).to(tl.int64)
     b = bh // H
-    rows = t * C + tl.arange(0, C)
+    own = tl.arange(0, C)
+    rows = t * C + own
     inside = rows < N
-    grad += b * grad_b + (bh - b * H) * grad_h
+    first = (t * C).to(tl.int64)
+    grad += b * grad_b + (bh - b * H) * grad_h + first * grad_n
+    place = (bh * N + first) * DV
     dots = tl.zeros((C,), tl.float32)
     there = tl.zeros((C,), tl.int32)
     for start in range(0, DV, BV):
         columns = start + tl.arange(0, BV)
-        g = load_tile(grad, rows, grad_n, columns, inside, DV).to(tl.float32)
+        g = load_tile(grad, own, grad_n, columns, inside, DV).to(tl.float32)
         if DROP:
             there += tl.sum((g != 0).to(tl.int32), 1)
         if NORM:
-            o = load_tile(out + bh * N * DV, rows, DV, columns, inside, DV).to(tl.float32)
+            o = load_tile(out + place, own, DV, columns, inside, DV).to(tl.float32)
             if rest is not None:
-                o += load_tile(rest + bh * N * DV, rows, DV, columns, inside, DV).to(tl.float32)
+                o += load_tile(rest + place, own, DV, columns, inside, DV).to(tl.float32)
             dots += tl.sum(g * o, 1)
     factor = tl.full((C,), 1.0, tl.float32)
     if NORM:

@@ -35,12 +35,14 @@ def grad_v(
     b = bg // G
     g = bg - b * G
     columns = tl.program_id(1) * BV + tl.arange(0, BV)
-    rows = t * C + tl.arange(0, C)
+    own = tl.arange(0, C)
+    rows = t * C + own
+    first = (t * C).to(tl.int64)
     inside = rows < N
     real = inside
     if mask is not None:
         real = inside & (tl.load(mask + b * N + rows, mask=inside, other=0) != 0)
-    k += b * k_b + g * k_h
+    k += b * k_b + g * k_h + first * k_n
     at = bg * (F * E)
     if INNER:
         at = (t * groups + bg) * (F * E)
@@ -55,12 +57,12 @@ def grad_v(
         ids = tl.load(segments + b * N + rows, mask=inside, other=0)
         write = real & (ids == tl.load(before + b * (chunks + 1) + t + 1))
     dV, _ = features_through_state(
-        k, k_n, rows, write, c_k, s_k, prefix_grad + at, columns, D, DV, C, BK, BV, MAP, TY, False
+        k, k_n, own, write, c_k, s_k, prefix_grad + at, columns, D, DV, C, BK, BV, MAP, TY, False
     )
     if suffix_grad is not None:
         write = real & (ids == tl.load(behind + b * (chunks + 1) + t))
         more, _ = features_through_state(
-            k, k_n, rows, write, c_k, s_k, suffix_grad + at, columns, D, DV, C, BK, BV, MAP, TY,
+            k, k_n, own, write, c_k, s_k, suffix_grad + at, columns, D, DV, C, BK, BV, MAP, TY,
             False,
         )  # fmt: skip
         dV += more
@@ -78,15 +80,16 @@ def grad_v(
             if scale is not None:
                 factor = tl.load(scale + (b * G * R + h) * N + rows, mask=inside, other=0.0)
                 alive = inside & (factor != 0)
-            of_query = q + b * q_b + h * q_h
+            of_query = q + b * q_b + h * q_h + first * q_n
+            of_grad = grad + b * grad_b + h * grad_h + first * grad_n
             pairs = tl.zeros((C, C), tl.float32)
             for start in range(0, D, BK):
                 features = start + tl.arange(0, BK)
-                K = load_features(k, rows, k_n, features, real, D, MAP, TY)
-                Q = load_features(of_query, rows, q_n, features, alive, D, MAP, TY)
+                K = load_features(k, own, k_n, features, real, D, MAP, TY)
+                Q = load_features(of_query, own, q_n, features, alive, D, MAP, TY)
                 pairs = tl.dot(K, tl.trans(Q), pairs, input_precision="ieee")
             pairs = pairs * weight * factor[None, :]
-            O = load_tile(grad + b * grad_b + h * grad_h, rows, grad_n, columns, alive, DV)
+            O = load_tile(of_grad, own, grad_n, columns, alive, DV)
             dV = tl.dot(pairs.to(TY), O.to(TY), dV, input_precision="ieee")
     dV = tl.where(real[:, None], dV, 0.0)
-    store_tile(dv + bg * N * DV, rows, DV, columns, inside, DV, dV)
+    store_tile(dv + (bg * N + first) * DV, own, DV, columns, inside, DV, dV)

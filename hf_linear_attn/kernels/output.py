@@ -45,11 +45,13 @@ def output(
     bg = b * G + g
     groups = (tl.num_programs(0) // chunks // R).to(tl.int64)
     columns = tl.program_id(1) * BV + tl.arange(0, BV)
-    rows = t * C + tl.arange(0, C)
+    own = tl.arange(0, C)
+    rows = t * C + own
     inside = rows < N
-    q += b * q_b + h * q_h
-    k += b * k_b + g * k_h
-    v += b * v_b + g * v_h
+    first = (t * C).to(tl.int64)
+    q += b * q_b + h * q_h + first * q_n
+    k += b * k_b + g * k_h + first * k_n
+    v += b * v_b + g * v_h + first * v_n
 
     c = None
     s = None
@@ -65,12 +67,12 @@ def output(
     if INNER:
         at = (t * groups + bg) * (F * E)
     O, d = features_through_state(
-        q, q_n, rows, reading, c, s, prefix + at, columns, D, DV, C, BK, BV, MAP, TY, NORM
+        q, q_n, own, reading, c, s, prefix + at, columns, D, DV, C, BK, BV, MAP, TY, NORM
     )
     if suffix is not None:
         reading = inside & (ids == tl.load(behind + b * (chunks + 1) + t + 1))
         O_more, d_more = features_through_state(
-            q, q_n, rows, reading, c, s, suffix + at, columns, D, DV, C, BK, BV, MAP, TY, NORM
+            q, q_n, own, reading, c, s, suffix + at, columns, D, DV, C, BK, BV, MAP, TY, NORM
         )
         O += O_more
         d += d_more
@@ -81,8 +83,8 @@ def output(
         pairs = tl.zeros((C, C), tl.float32)
         for start in range(0, D, BK):
             features = start + tl.arange(0, BK)
-            Q = load_features(q, rows, q_n, features, inside, D, MAP, TY)
-            K = load_features(k, rows, k_n, features, real, D, MAP, TY)
+            Q = load_features(q, own, q_n, features, inside, D, MAP, TY)
+            K = load_features(k, own, k_n, features, real, D, MAP, TY)
             pairs = tl.dot(Q, tl.trans(K), pairs, input_precision="ieee")
         c_k = None
         s_k = None
@@ -92,7 +94,7 @@ def output(
         pairs *= pair_weights(c, s, ids, c_k, s_k, ids, C, "lower" if CAUSAL else "")
         # Numerator and denominator take the same, rounded weights: see `state_scan`.
         weights = pairs.to(TY)
-        V = load_tile(v, rows, v_n, columns, real, DV).to(TY)
+        V = load_tile(v, own, v_n, columns, real, DV).to(TY)
         O = tl.dot(weights, V, O, input_precision="ieee")
         if NORM:
             d += tl.sum(weights.to(tl.float32), 1)
@@ -102,7 +104,7 @@ def output(
         O = tl.where((d <= 0)[:, None], 0.0, O)
         if tl.program_id(1) == 0:
             tl.store(total + place + rows, d, mask=inside)
-    store_tile(out + place * DV, rows, DV, columns, inside, DV, O)
+    store_tile(out + (place + first) * DV, own, DV, columns, inside, DV, O)
     if rest is not None:
         O -= O.to(out.dtype.element_ty).to(tl.float32)
-        store_tile(rest + place * DV, rows, DV, columns, inside, DV, O)
+        store_tile(rest + (place + first) * DV, own, DV, columns, inside, DV, O)

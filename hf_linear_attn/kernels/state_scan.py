@@ -65,70 +65,75 @@ def state_scan(
                     initial + at + (D + features) * E + DV, mask=everywhere, other=0.0
                 )
 
-    for i in range(0, count):
+    own = tl.arange(0, C)
+    # One loop over chunks and heads: nested ones cost registers.
+    for step in range(0, count * R):
+        i = step // R
+        j = step - i * R
         t = begin + i
         if REVERSE:
             t = begin + count - 1 - i
         if states is not None:
-            # The offset goes through int64 by `groups`: a loop index alone would overflow.
-            here = states + (t * groups + bg) * (F * E)
-            store_tile(here, features, DV, columns, features < D, DV, S)
-            if cos is not None:
-                store_tile(here + D * DV, features, DV, columns, features < D, DV, S_sin)
-            if NORM:
-                if first_of_v == 0:
-                    tl.store(here + F * DV + features, z, mask=features < D)
-                    if cos is not None:
-                        tl.store(here + F * DV + D + features, z_sin, mask=features < D)
-        rows = t * C + tl.arange(0, C)
+            if j == 0:
+                here = states + (t * groups + bg) * (F * E)
+                store_tile(here, features, DV, columns, features < D, DV, S)
+                if cos is not None:
+                    store_tile(here + D * DV, features, DV, columns, features < D, DV, S_sin)
+                if NORM:
+                    if first_of_v == 0:
+                        tl.store(here + F * DV + features, z, mask=features < D)
+                        if cos is not None:
+                            tl.store(here + F * DV + D + features, z_sin, mask=features < D)
+        rows = t * C + own
         inside = rows < N
-        alive = inside
+        first = (t * C).to(tl.int64)
+        wanted = inside
         if carried is not None:
             border = carried + b * (chunks + 1) + t
             before = tl.load(border)
             behind = tl.load(border + 1)
+            outgoing = behind
             if REVERSE:
                 outgoing = before
-            else:
-                outgoing = behind
             ids = tl.load(segments + b * N + rows, mask=inside, other=0)
-            alive = inside & (ids == outgoing)
+            wanted = inside & (ids == outgoing)
             # A carried state of another document ends here; a select, lest 0 · inf be NaN.
-            same = before == behind
+            same = (before == behind) | (j > 0)
             S = tl.where(same, S, 0.0)
             z = tl.where(same, z, 0.0)
             S_sin = tl.where(same, S_sin, 0.0)
             z_sin = tl.where(same, z_sin, 0.0)
         if mask is not None:
-            alive = alive & (tl.load(mask + b * N + rows, mask=inside, other=0) != 0)
-        for j in range(0, R):
-            h = head + j
-            wanted = alive
-            factor = tl.full((C,), 1.0, tl.float32)
-            if scale is not None:
-                factor = tl.load(scale + (b * G * R + h) * N + rows, mask=inside, other=0.0)
-                wanted = alive & (factor != 0)
-            X = load_features(x + b * x_b + h * x_h, rows, x_n, features, wanted, D, MAP, TY)
-            Y = load_tile(y + b * y_b + h * y_h, rows, y_n, columns, wanted, DV).to(TY)
-            weight = tl.full((C,), 1.0, tl.float32)
-            if NORM and QUERIES:
-                weight = tl.load(low + (b * G * R + h) * N + rows, mask=wanted, other=0.0)
-            # Factors go to the features, and the sums z are of the features as they were rounded:
-            # so a mean of the values cancels against the normaliser to the last bit.
-            if cos is not None:
-                c = tl.load(cos + b * angle_b + rows, mask=inside, other=0.0)
-                s = tl.load(sin + b * angle_b + rows, mask=inside, other=0.0)
-                wide = X.to(tl.float32)
-                X = (wide * (factor * c)[:, None]).to(TY)
-                X_sin = (wide * (factor * s)[:, None]).to(TY)
-                S_sin = tl.dot(tl.trans(X_sin), Y, S_sin, input_precision="ieee")
-                if NORM:
-                    z_sin += tl.sum(X_sin.to(tl.float32) * weight[:, None], 0)
-            elif scale is not None:
-                X = (X.to(tl.float32) * factor[:, None]).to(TY)
-            S = tl.dot(tl.trans(X), Y, S, input_precision="ieee")
+            wanted = wanted & (tl.load(mask + b * N + rows, mask=inside, other=0) != 0)
+        h = head + j
+        place = (b * G * R + h) * N
+        factor = tl.full((C,), 1.0, tl.float32)
+        if scale is not None:
+            factor = tl.load(scale + place + rows, mask=inside, other=0.0)
+            wanted = wanted & (factor != 0)
+        of_x = x + b * x_b + h * x_h + first * x_n
+        of_y = y + b * y_b + h * y_h + first * y_n
+        X = load_features(of_x, own, x_n, features, wanted, D, MAP, TY)
+        Y = load_tile(of_y, own, y_n, columns, wanted, DV).to(TY)
+        weight = tl.full((C,), 1.0, tl.float32)
+        if NORM and QUERIES:
+            weight = tl.load(low + place + rows, mask=wanted, other=0.0)
+        # Factors go to the features, and the sums z are of the features as they were rounded: so a
+        # mean of the values cancels against the normaliser to the last bit.
+        if cos is not None:
+            c = tl.load(cos + b * angle_b + rows, mask=inside, other=0.0)
+            s = tl.load(sin + b * angle_b + rows, mask=inside, other=0.0)
+            wide = X.to(tl.float32)
+            X = (wide * (factor * c)[:, None]).to(TY)
+            X_sin = (wide * (factor * s)[:, None]).to(TY)
+            S_sin = tl.dot(tl.trans(X_sin), Y, S_sin, input_precision="ieee")
             if NORM:
-                z += tl.sum(X.to(tl.float32) * weight[:, None], 0)
+                z_sin += tl.sum(X_sin.to(tl.float32) * weight[:, None], 0)
+        elif scale is not None:
+            X = (X.to(tl.float32) * factor[:, None]).to(TY)
+        S = tl.dot(tl.trans(X), Y, S, input_precision="ieee")
+        if NORM:
+            z += tl.sum(X.to(tl.float32) * weight[:, None], 0)
 
     if final is not None:
         store_tile(final + at, features, E, columns, features < D, DV, S)

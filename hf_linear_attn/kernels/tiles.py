@@ -2,7 +2,8 @@
 
 Letters as in `hf_linear_attn.ops.operands`, and C rows of a chunk, BK features and BV value columns
 of a tile. Matrix products take operands of type TY and add up in fp32; where TY is fp32 they are
-IEEE products, never TF32. Row offsets are int64: a tensor may hold more than 2³¹ elements.
+IEEE products, never TF32. A tensor may hold more than 2³¹ elements: bases are moved to the first
+row of a chunk by int64 offsets, offsets from there on are int32, which saves registers.
 
 A state of F features is F rows of Dv numbers and, with a normaliser, F numbers more behind them:
 so its rows stay aligned. F = D, or 2D with angles: the features times cos, then times sin.
@@ -45,15 +46,19 @@ def feature_slope(x, MAP: tl.constexpr):
 
 @triton.jit
 def load_tile(base, rows, stride, columns, inside, WIDTH: tl.constexpr):
-    """(rows, columns) of a matrix; 0 where a row is not `inside` or a column beyond WIDTH."""
-    offsets = rows.to(tl.int64)[:, None] * stride + columns[None, :]
+    """(rows, columns) of a matrix; 0 where a row is not `inside` or a column beyond WIDTH.
+
+    Args:
+        base: of row 0; rows: int32 from there, with rows · stride below 2³¹.
+    """
+    offsets = rows[:, None] * stride + columns[None, :]
     return tl.load(base + offsets, mask=inside[:, None] & (columns < WIDTH)[None, :], other=0.0)
 
 
 @triton.jit
 def store_tile(base, rows, stride, columns, inside, WIDTH: tl.constexpr, x):
     """The counterpart of `load_tile`, in the type of the target."""
-    offsets = rows.to(tl.int64)[:, None] * stride + columns[None, :]
+    offsets = rows[:, None] * stride + columns[None, :]
     mask = inside[:, None] & (columns < WIDTH)[None, :]
     tl.store(base + offsets, x.to(base.dtype.element_ty), mask=mask)
 
