@@ -34,17 +34,21 @@ class Call:
         self.q, self.k, self.v = (self.rows(t) for t in (x.q, x.k, x.v))
         self.mask = None if x.key_mask is None else x.key_mask.contiguous().view(torch.uint8)
         self.segments = None if x.segments is None else x.segments.long().contiguous()
-        self.q_turn, self.k_turn = _turn(x.q_angles), _turn(x.k_angles)
+        self.q_turn, self.k_turn = tables(x.q_angles), tables(x.k_angles)
 
     @staticmethod
     def tiles(length: int, tile: int) -> int:
         """How many tiles cover a length."""
         return -(-length // tile)
 
-    @staticmethod
-    def rows(x: Tensor) -> Tensor:
-        """x itself if its rows are contiguous, else a copy; the other strides are free."""
-        return x if x.stride(-1) == 1 else x.contiguous()
+    def rows(self, x: Tensor) -> Tensor:
+        """x itself if its rows are contiguous and a chunk spans less than 2³¹ elements, else a copy.
+
+        The other strides are free.
+        """
+        if x.stride(-1) == 1 and x.stride(2) * self.chunk < 2**31:
+            return x
+        return x.contiguous()
 
     @staticmethod
     def steps(x: Tensor) -> tuple[int, int, int]:
@@ -99,8 +103,8 @@ class Call:
         return found
 
 
-def _turn(angles: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
-    """cos and sin, fp32 (B or 1, length), contiguous."""
+def tables(angles: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+    """cos and sin of angles (B or 1, length), fp32, contiguous; None without angles."""
     if angles is None:
         return None, None
     angles = angles.float().contiguous()

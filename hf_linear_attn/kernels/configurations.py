@@ -31,18 +31,22 @@ class Configuration(NamedTuple):
 KERNELS = ("state_scan", "output", "grad_rows", "grad_qk", "grad_v")
 TARGETS = ("sm_80", "sm_90", "sm_100", "gfx942")
 
-# First what holds for nearly all, then what a target cannot take. All kernels of a call share the
-# chunk: it is what a state is saved for.
-_COMMON = Configuration(64, 32, 32, 4, 2)
-_EXCEPTIONS: dict[tuple[str, torch.dtype, int, str], tuple[Configuration, ...]] = {}
+
+def _configuration(dtype: torch.dtype, target: str) -> Configuration:
+    """All kernels of a call share the chunk: a state is saved for each."""
+    # fp32 products are sums in registers, without tensor cores: chunks of 64 spill there.
+    chunk = 64 if dtype == torch.bfloat16 else 32
+    # 256 threads: AMD's warps have 64 of them.
+    return Configuration(chunk, 32, 32, 4 if target.startswith("gfx") else 8, 2)
+
 
 TABLE: dict[tuple[str, torch.dtype, int, str], tuple[Configuration, ...]] = {
-    (kernel, dtype, size, target): (_COMMON,)
+    (kernel, dtype, size, target): (_configuration(dtype, target),)
     for kernel in KERNELS
     for dtype in DTYPES
     for size in HEAD_SIZES
     for target in TARGETS
-} | _EXCEPTIONS
+}
 """(kernel, dtype, head size, target) -> at most four configurations, the first is used"""
 
 

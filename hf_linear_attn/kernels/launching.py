@@ -1,11 +1,18 @@
 """What a launch depends on beside the tensors."""
 
+from contextlib import AbstractContextManager, nullcontext
+
 import torch
 import triton.language as tl
 
 # Programs a multiprocessor is to have before a scan is no longer split.
 _PROGRAMS_A_PROCESSOR = 2
 MOST_SPLITS = 32
+
+
+def on_device(device: torch.device) -> AbstractContextManager:
+    """Launches go to the current device, which need not be the tensors'."""
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
 def operand_type(dtype: torch.dtype) -> tl.dtype:

@@ -6,9 +6,6 @@ of the queries the other way. Bidirectional: the sums of the splits, then one pa
 A scan of few heads is split along the sequence and made in two passes.
 """
 
-from contextlib import nullcontext
-from typing import Any
-
 import torch
 from torch import Tensor
 
@@ -16,6 +13,7 @@ from hf_linear_attn.kernels.call import Call
 from hf_linear_attn.kernels.grad_qk import grad_qk
 from hf_linear_attn.kernels.grad_rows import grad_rows
 from hf_linear_attn.kernels.grad_v import grad_v
+from hf_linear_attn.kernels.launching import on_device
 from hf_linear_attn.kernels.output import output
 from hf_linear_attn.kernels.scans import key_scan, query_scan
 from hf_linear_attn.linear_attention_types import Gradients, Inputs, Kept, Settings
@@ -30,7 +28,7 @@ def forward_pass(x: Inputs, settings: Settings, save: bool) -> tuple[Kept, Tenso
         x, settings: as given to `linear_attention`, checked; `support.why_not` found nothing.
         save: keep the states.
     """
-    with _on(x.q.device):
+    with on_device(x.q.device):
         call = Call(x, settings)
         prefix, final = key_scan(call, suffix=False)
         suffix = key_scan(call, suffix=True)[0] if call.two_ways else None
@@ -46,7 +44,7 @@ def backward_pass(
     x: Inputs, settings: Settings, kept: Kept, grad_out: Tensor, grad_final: Tensor | None
 ) -> Gradients:
     """Gradients of q, k, v (laid out as they are) and of the state, None without one."""
-    with _on(x.q.device):
+    with on_device(x.q.device):
         call = Call(x, settings)
         grad = call.rows(grad_out)
         scale, low = _grad_rows(call, kept, grad)
@@ -67,11 +65,6 @@ def backward_pass(
 def states_shape(x: Inputs, settings: Settings) -> tuple[int, int, int]:
     """Shape of the one tensor of `Kept.states`: (chunks, B·G, F·E)."""
     return Call(x, settings).states_shape
-
-
-def _on(device: torch.device) -> Any:
-    """Launches go to the current device, which need not be the tensors'."""
-    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
 def _output(
