@@ -28,20 +28,24 @@ class Configuration(NamedTuple):
     stages: int
 
 
-KERNELS = ("state_scan", "output", "grad_rows", "grad_qk", "grad_v")
+KERNELS = ("state_scan", "output", "grad_rows", "grad_q", "grad_k", "grad_v")
 TARGETS = ("sm_80", "sm_90", "sm_100", "gfx942")
 
 
-def _configuration(dtype: torch.dtype, target: str) -> Configuration:
+def _configuration(kernel: str, dtype: torch.dtype, target: str) -> Configuration:
     """All kernels of a call share the chunk: a state is saved for each."""
     # fp32 products are sums in registers, without tensor cores: chunks of 64 spill there.
     chunk = 64 if dtype == torch.bfloat16 else 32
     # 256 threads: AMD's warps have 64 of them.
-    return Configuration(chunk, 32, 32, 4 if target.startswith("gfx") else 8, 2)
+    warps = 4 if target.startswith("gfx") else 8
+    # A second stage of fp32 operands costs these their registers.
+    tight = kernel in ("state_scan", "grad_k") and dtype != torch.bfloat16
+    stages = 1 if tight else 2
+    return Configuration(chunk, 32, 32, warps, stages)
 
 
 TABLE: dict[tuple[str, torch.dtype, int, str], tuple[Configuration, ...]] = {
-    (kernel, dtype, size, target): (_configuration(dtype, target),)
+    (kernel, dtype, size, target): (_configuration(kernel, dtype, target),)
     for kernel in KERNELS
     for dtype in DTYPES
     for size in HEAD_SIZES

@@ -23,7 +23,7 @@ def grad_v(
     """Grid (chunks of keys · B·G, tiles of Dv).
 
     Args:
-        q, …, suffix_grad: as in `grad_qk`; N counts keys, which are queries with INNER.
+        q, …, suffix_grad: as in `grad_k`; N counts keys, which are queries with INNER.
         dv: (B, G, N, Dv) contiguous, written.
     """
     E: tl.constexpr = DV + 1 if NORM else DV

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from hf_linear_attn.kernels.call import Call
-from hf_linear_attn.kernels.grad_qk import grad_qk
+from hf_linear_attn.kernels.grad_k import grad_k
+from hf_linear_attn.kernels.grad_q import grad_q
 from hf_linear_attn.kernels.grad_rows import grad_rows
 from hf_linear_attn.kernels.grad_v import grad_v
 from hf_linear_attn.kernels.launching import on_device
@@ -54,9 +55,10 @@ def backward_pass(
         handed_back = None
         if call.two_ways:
             handed_back, _ = query_scan(call, grad, scale, low, None, suffix=True)
-        of_rows = (scale, low)
-        dq, dk = _grad_qk(call, grad, of_rows, (prefix, suffix), (handed, handed_back))
-        dv = _grad_v(call, grad, scale, (handed, handed_back))
+        of_rows, grads = (scale, low), (handed, handed_back)
+        dq = _grad_q(call, grad, of_rows, (prefix, suffix))
+        dk = _grad_k(call, grad, of_rows, grads)
+        dv = _grad_v(call, grad, scale, grads)
     if x.state is None:
         return dq, dk, dv, None
     return dq, dk, dv, grad_state.view(x.state.shape).to(x.state.dtype)
@@ -105,25 +107,40 @@ def _grad_rows(call: Call, kept: Kept, grad: Tensor) -> tuple[Tensor | None, Ten
     return scale, low
 
 
-def _grad_qk(
+def _grad_q(
     call: Call,
     grad: Tensor,
     of_rows: tuple[Tensor | None, Tensor | None],
     states: tuple[Tensor, Tensor | None],
-    grads: tuple[Tensor, Tensor | None],
-) -> tuple[Tensor, Tensor]:
+) -> Tensor:
     dq = call.x.q.new_empty(call.x.q.shape)
-    dk = call.x.k.new_empty(call.x.k.shape)
-    tiles, options = call.launch("grad_qk")
-    chunks = max(call.query_chunks, call.key_chunks)
-    grid = (chunks * call.B * call.G, call.tiles(call.D, tiles["BK"]))
-    grad_qk[grid](
+    tiles, options = call.launch("grad_q")
+    grid = (call.query_chunks * call.B * call.H, call.tiles(call.D, tiles["BK"]))
+    grad_q[grid](
         call.q, call.k, call.v, grad, *call.q_turn, *call.k_turn, call.mask, call.segments,
-        *call.borders, *of_rows, *states, *grads, dq, dk, *call.steps(call.q), *call.steps(call.k),
-        *call.steps(call.v), *call.steps(grad), *call.turn_steps, call.N, call.M, call.G, call.R,
-        **tiles, **call.kind(), **options,
+        *call.borders, *of_rows, *states, dq, *call.steps(call.q), *call.steps(call.k),
+        *call.steps(call.v), *call.steps(grad), *call.turn_steps, call.N, call.G, call.R, **tiles,
+        **call.kind(), **options,
     )  # fmt: skip
-    return dq, dk
+    return dq
+
+
+def _grad_k(
+    call: Call,
+    grad: Tensor,
+    of_rows: tuple[Tensor | None, Tensor | None],
+    grads: tuple[Tensor, Tensor | None],
+) -> Tensor:
+    dk = call.x.k.new_empty(call.x.k.shape)
+    tiles, options = call.launch("grad_k")
+    grid = (call.key_chunks * call.B * call.G, call.tiles(call.D, tiles["BK"]))
+    grad_k[grid](
+        call.q, call.k, call.v, grad, *call.q_turn, *call.k_turn, call.mask, call.segments,
+        *call.borders, *of_rows, *grads, dk, *call.steps(call.q), *call.steps(call.k),
+        *call.steps(call.v), *call.steps(grad), *call.turn_steps, call.M, call.G, call.R, **tiles,
+        **call.kind(), **options,
+    )  # fmt: skip
+    return dk
 
 
 def _grad_v(
