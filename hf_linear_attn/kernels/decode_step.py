@@ -35,17 +35,17 @@ def decode_step(
     sums = bg * (F * E) + features * E + DV
 
     real = rows
-    value_mask = columns < DV
+    real_columns = columns < DV
     if mask is not None:
         # Not loaded at all: whatever stands at a pad must not get through.
         there = tl.load(mask + b) != 0
-        real = rows & there
-        value_mask = value_mask & there
+        real = features < tl.where(there, D, 0)
+        real_columns = columns < tl.where(there, DV, 0)
     K = feature_map(
         tl.load(k + b * k_b + g * k_h + features, mask=real, other=0.0).to(tl.float32), MAP
     )
     K = tl.where(real, K, 0.0)
-    V = tl.load(v + b * v_b + g * v_h + columns, mask=value_mask, other=0.0).to(tl.float32)
+    V = tl.load(v + b * v_b + g * v_h + columns, mask=real_columns, other=0.0).to(tl.float32)
     K_sin = K
     if cos_q is not None:
         K_sin = K * tl.load(sin_k + b * cos_k_b)

@@ -61,9 +61,7 @@ def state_scan(
         if cos is not None:
             S_sin += load_tile(initial + at + D * E, features, E, columns, everywhere, DV)
             if NORM:
-                z_sin += tl.load(
-                    initial + at + (D + features) * E + DV, mask=everywhere, other=0.0
-                )
+                z_sin += tl.load(initial + at + (D + features) * E + DV, mask=everywhere, other=0.0)
 
     own = tl.arange(0, C)
     # One loop over chunks and heads: nested ones cost registers.

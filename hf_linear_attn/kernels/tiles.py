@@ -133,7 +133,7 @@ def features_through_state(
             z = tl.load(state + F * DV + features, mask=features < D, other=0.0)
             reads = tl.sum(X.to(tl.float32) * z[None, :], 1)
             low += reads
-            if TY == tl.bfloat16:
+            if tl.bfloat16 == TY:
                 mean = mean_of_state(S, z, 0)
                 S -= z[:, None] * mean[None, :]
                 out += reads[:, None] * mean[None, :]
@@ -144,7 +144,7 @@ def features_through_state(
                 z = tl.load(state + F * DV + D + features, mask=features < D, other=0.0)
                 reads = tl.sum(X.to(tl.float32) * z[None, :], 1)
                 low_sin += reads
-                if TY == tl.bfloat16:
+                if tl.bfloat16 == TY:
                     mean = mean_of_state(S, z, 0)
                     S -= z[:, None] * mean[None, :]
                     out_sin += reads[:, None] * mean[None, :]
@@ -207,7 +207,7 @@ def _values_through_half(
     C: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, TY: tl.constexpr, NORM: tl.constexpr,
     QUERIES: tl.constexpr,
 ):  # fmt: skip
-    CENTRE: tl.constexpr = NORM and TY == tl.bfloat16
+    CENTRE: tl.constexpr = NORM and tl.bfloat16 == TY
     out = tl.zeros((C, BK), tl.float32)
     common = tl.where(inside, low, 0.0)
     z = tl.zeros((BK,), tl.float32)

@@ -77,10 +77,10 @@ def upstream(call, x):
 
 def wide(x):
     """`Inputs` in float64, leaves of a graph."""
-    leaves = [
-        t.double() if t is not None and t.is_floating_point() else t for t in x
-    ]
-    return Inputs(*[t.requires_grad_() if i < 4 and t is not None else t for i, t in enumerate(leaves)])
+    leaves = [t.double() if t is not None and t.is_floating_point() else t for t in x]
+    return Inputs(
+        *[t.requires_grad_() if i < 4 and t is not None else t for i, t in enumerate(leaves)]
+    )
 
 
 def check(call, guard):

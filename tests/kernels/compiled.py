@@ -154,7 +154,9 @@ def _constants(case: Case, configuration: Configuration) -> dict[str, object]:
     }
     if not case.grouped:
         constants["R"] = 1
-    return {name: value for name, value in constants.items() if name in KERNELS[case.kernel].arg_names}
+    return {
+        name: value for name, value in constants.items() if name in KERNELS[case.kernel].arg_names
+    }
 
 
 def _type_of(name: str, element: str) -> str:
@@ -200,5 +202,3 @@ def _from_amd(assembly: str, shared: int) -> Used:
         _number(r"\.private_segment_fixed_size:\s+(\d+)", assembly),
         shared,
     )
-
-

@@ -188,9 +188,7 @@ def test_b11_strides_are_honoured(which, guarded):
 
 def sparse(folder, name, elements):
     """A tensor in a file without blocks: only what is written takes memory."""
-    return torch.from_file(
-        str(folder / name), shared=True, size=elements, dtype=torch.bfloat16
-    )
+    return torch.from_file(str(folder / name), shared=True, size=elements, dtype=torch.bfloat16)
 
 
 @pytest.mark.parametrize("far", ["rows", "heads", "batch"])
