@@ -42,9 +42,9 @@ class Call:
         return -(-length // tile)
 
     def rows(self, x: Tensor) -> Tensor:
-        """x itself if its rows are contiguous and a chunk spans less than 2³¹ elements, else a copy.
+        """x, or a copy of contiguous rows.
 
-        The other strides are free.
+        A row must be contiguous and a chunk span less than 2³¹ elements; other strides are free.
         """
         if x.stride(-1) == 1 and x.stride(2) * self.chunk < 2**31:
             return x

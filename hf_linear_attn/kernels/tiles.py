@@ -167,10 +167,7 @@ def mean_of_state(S, z, FEATURES: tl.constexpr):
     Args:
         S: a tile, z: its features' sums, along the axis FEATURES of the tile.
     """
-    if FEATURES == 0:
-        products = S * z[:, None]
-    else:
-        products = S * z[None, :]
+    products = S * z[:, None] if FEATURES == 0 else S * z[None, :]
     size = tl.sum(z * z, 0)
     return tl.sum(products, FEATURES) / tl.where(size > 0, size, 1.0)
 

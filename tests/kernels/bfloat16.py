@@ -1,4 +1,4 @@
-"""bfloat16 in Triton's interpreter, which keeps it as raw 16-bit integers and computes with those."""
+"""bfloat16 in Triton's interpreter, which keeps raw 16-bit integers and computes with those."""
 
 import numpy as np
 import torch

@@ -197,7 +197,7 @@ def _from_ptxas(log: str, shared: int) -> Used:
 def _from_amd(assembly: str, shared: int) -> Used:
     return Used(
         _number(r"\.vgpr_count:\s+(\d+)", assembly),
-        # Scalar registers spill into vector registers; where those do not suffice, there is a stack.
+        # Scalar registers spill into vector registers; if those do not suffice there is a stack.
         _number(r"\.vgpr_spill_count:\s+(\d+)", assembly),
         _number(r"\.private_segment_fixed_size:\s+(\d+)", assembly),
         shared,
