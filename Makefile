@@ -7,10 +7,10 @@ export TOKENIZERS_PARALLELISM := false
 # Models this small gain nothing from a second thread, and lose a lot where another program runs.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test slow gpu check format lint types floors fix help
+.PHONY: demo test slow gpu kernels kernels-full check format lint types floors fix help
 
 help:  ## list the targets
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -29,6 +29,13 @@ slow: $(STAMP)  ## the slow tests
 
 gpu: $(STAMP)  ## the tests that need a GPU
 	$(BIN)/python -m pytest -m gpu
+
+kernels: $(STAMP)  ## Triton kernels without a GPU: interpreter, and compiles for every target
+	TRITON_INTERPRET=1 $(BIN)/python -m pytest tests/kernels -m kernels
+	$(BIN)/python -m tests.kernels.gate
+
+kernels-full: $(STAMP)  ## every entry of the launch table compiled with every pattern
+	$(BIN)/python -m tests.kernels.gate --full
 
 format: $(STAMP)  ## is the code formatted?
 	$(BIN)/ruff format --check .

@@ -7,10 +7,10 @@ than the sums themselves.
 import torch
 from torch import Tensor
 
+from hf_linear_attn.linear_attention_types import Inputs, Settings
 from hf_linear_attn.ops.feature_maps import get_feature_map
 from hf_linear_attn.ops.normaliser import divide
 from hf_linear_attn.ops.operands import accumulation_dtype
-from hf_linear_attn.ops.passes import Inputs, Settings
 
 
 def is_decode_step(x: Inputs, settings: Settings) -> bool:

@@ -15,11 +15,12 @@ from torch.autograd import forward_ad
 from torch.autograd.function import once_differentiable
 
 from hf_linear_attn.backend import resolve_backend
+from hf_linear_attn.linear_attention_types import Inputs, Kept, Settings
 from hf_linear_attn.ops.decode_step import decode_step, is_decode_step
 from hf_linear_attn.ops.feature_maps import get_feature_map
 from hf_linear_attn.ops.linear_attention_op import linear_attention_op
 from hf_linear_attn.ops.linear_attention_vmap import register_vmap
-from hf_linear_attn.ops.passes import Inputs, Kept, Settings, backward_pass, forward_pass
+from hf_linear_attn.ops.passes import backward_pass, forward_pass
 
 register_vmap()
 

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from hf_linear_attn.backend import resolve_backend
+from hf_linear_attn.linear_attention_types import Inputs, Kept, Settings
 from hf_linear_attn.namespace import NAMESPACE
 from hf_linear_attn.ops.operands import accumulation_dtype
-from hf_linear_attn.ops.passes import Inputs, Kept, Settings, backward_pass, forward_pass
+from hf_linear_attn.ops.passes import backward_pass, forward_pass
 
 # An operator returns a fixed number of tensors: what a call does not have is an empty one.
 

@@ -3,13 +3,10 @@
 Eager calls wrap them in an autograd function, compiled graphs in an operator.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
+from hf_linear_attn.linear_attention_types import Gradients, Inputs, Kept, Settings
 from hf_linear_attn.ops.feature_maps import get_feature_map
 from hf_linear_attn.ops.normaliser import Normaliser
 from hf_linear_attn.ops.operands import Rows, Values, accumulation_dtype
@@ -18,48 +15,10 @@ from hf_linear_attn.ops.scan import Sums, scan
 from hf_linear_attn.ops.scan_backward import Grads, scan_backward
 
 
-@dataclass(frozen=True)
-class Settings:
-    """Arguments of `linear_attention` that are no tensors."""
-
-    feature_map: str
-    causal: bool
-    normalize: bool
-    chunk_size: int
-    eps: float
-
-
-class Inputs(NamedTuple):
-    """Tensor arguments of `linear_attention`."""
-
-    q: Tensor
-    k: Tensor
-    v: Tensor
-    state: Tensor | None
-    q_angles: Tensor | None
-    k_angles: Tensor | None
-    key_mask: Tensor | None
-    segments: Tensor | None
-
-
-class Kept(NamedTuple):
-    """What the backward pass needs of the forward pass."""
-
-    out: Tensor
-    """(B, H, N, Dv), in v's dtype"""
-    total: Tensor | None
-    """the normaliser (B, G, r, N, 1) in the accumulation dtype, with normalize"""
-    rest: Tensor | None
-    """what rounding took from a 16-bit output, (B, G, r, N, Dv) in v's dtype, with normalize"""
-    states: Sequence[Tensor | None] | None
-    """(B·G, E, F) before each chunk, None where there was none; None in all = computed again"""
-
-
-Gradients = tuple[Tensor, Tensor, Tensor, Tensor | None]
-
-
 def forward_pass(x: Inputs, settings: Settings, save: bool) -> tuple[Kept, Tensor | None]:
     """The output with what backward needs, and the final state (B, G, F, E) if causal.
+
+    `Kept.states` holds (B·G, E, F) before each chunk, None where there was none.
 
     Args:
         x, settings: as given to `linear_attention`, checked.

@@ -1,0 +1,69 @@
+"""Is there a kernel for a call?"""
+
+import torch
+from torch import Tensor
+
+from hf_linear_attn.kernels.configurations import (
+    DTYPES,
+    HEAD_SIZES,
+    KERNELS,
+    TARGETS,
+    configuration,
+    head_size,
+    target_of,
+)
+from hf_linear_attn.linear_attention_types import Inputs
+
+
+def why_not(x: Inputs) -> str | None:
+    """Why no kernel serves a call of linear attention, in words; None where one does.
+
+    Args:
+        x: as given to `linear_attention`, checked.
+    """
+    try:
+        import triton  # noqa: F401
+    except ImportError:
+        return "Triton is not installed (pip install 'hf-linear-attn[triton]')"
+    return (
+        _why_not_device(x.q)
+        or _why_not_dtype(x.q, x.k, x.v)
+        or _why_not_size(x.q.shape[-1], x.v.shape[-1], x.q.dtype)
+        or _why_not_configured(x)
+    )
+
+
+def supported(x: Inputs) -> bool:
+    """Whether a kernel serves a call of linear attention."""
+    return why_not(x) is None
+
+
+def _why_not_device(q: Tensor) -> str | None:
+    if target_of(q.device) is None:
+        return f"there are kernels for {', '.join(TARGETS)}, not for the device {str(q.device)!r}"
+    return None
+
+
+def _why_not_dtype(q: Tensor, k: Tensor, v: Tensor) -> str | None:
+    if q.dtype == k.dtype == v.dtype and q.dtype in DTYPES:
+        return None
+    names = ", ".join(str(dtype).removeprefix("torch.") for dtype in DTYPES)
+    return f"q, k and v must be of one dtype of {names}; got {q.dtype}, {k.dtype}, {v.dtype}"
+
+
+def _why_not_size(D: int, Dv: int, dtype: torch.dtype) -> str | None:
+    if head_size(D, Dv) is None:
+        return f"head sizes go up to {HEAD_SIZES[-1]}; got {D} (values: {Dv})"
+    if dtype.itemsize == 2 and (D % 2 or Dv % 2):
+        return f"head sizes in 16 bits must be even; got {D} (values: {Dv})"
+    return None
+
+
+def _why_not_configured(x: Inputs) -> str | None:
+    size, target = head_size(x.q.shape[-1], x.v.shape[-1]), target_of(x.q.device)
+    assert size is not None
+    assert target is not None
+    for kernel in KERNELS:
+        if configuration(kernel, x.q.dtype, size, target) is None:
+            return f"no configuration of {kernel} fits {target} in {x.q.dtype}, head size {size}"
+    return None

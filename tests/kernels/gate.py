@@ -1,0 +1,166 @@
+"""The ahead-of-time gate: no spilled register, no stack, shared memory within the device's.
+
+    python -m tests.kernels.gate           a pairwise cover, at most 200 compiles
+    python -m tests.kernels.gate --full    every entry of the launch table with every pattern
+
+It runs beside the interpreter and not in it: a process that interprets kernels cannot compile them.
+"""
+
+import argparse
+import itertools
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any, NamedTuple
+
+import torch
+
+from hf_linear_attn.kernels.configurations import (
+    DTYPES,
+    HEAD_SIZES,
+    KERNELS,
+    TABLE,
+    TARGETS,
+    Configuration,
+)
+
+MOST = 200
+"""compiles of the cover"""
+
+PATTERNS = ("causal", "packed causal", "packed", "bidirectional")
+FLAGS = ("cos", "mask", "normalize", "grouped", "exact")
+
+
+class Compile(NamedTuple):
+    """One compile: the fields of a `Case`, and a configuration."""
+
+    case: dict[str, Any]
+    configuration: Configuration
+
+
+def pairwise(factors: dict[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
+    """Few rows in which every pair of values of two factors occurs; greedy, always the same."""
+    names = list(factors)
+    open_pairs = {
+        ((a, x), (b, y))
+        for a, b in itertools.combinations(names, 2)
+        for x in factors[a]
+        for y in factors[b]
+    }
+    while open_pairs:
+        row = dict(min(open_pairs, key=str))
+        for name in names:
+            if name not in row:
+                row[name] = max(
+                    factors[name], key=lambda value: _gain(row, name, value, names, open_pairs)
+                )
+        open_pairs -= set(itertools.combinations([(name, row[name]) for name in names], 2))
+        yield row
+
+
+def _gain(row, name, value, names, open_pairs) -> int:
+    def pair(other):
+        found = sorted([(name, value), (other, row[other])], key=lambda x: names.index(x[0]))
+        return tuple(found) in open_pairs
+
+    return sum(pair(other) for other in row)
+
+
+def cover() -> list[Compile]:
+    """A pairwise cover of each kernel, over dtypes, head sizes, targets and features."""
+    factors: dict[str, Sequence[Any]] = {
+        "dtype": DTYPES,
+        "size": HEAD_SIZES,
+        "target": TARGETS,
+        "pattern": PATTERNS,
+        "feature_map": ("relu", "elu_plus_one", "identity", "elu"),
+        **dict.fromkeys(FLAGS, (True, False)),
+    }
+    rows = []
+    for kernel in KERNELS:
+        own = {**factors, "queries": (True, False)} if kernel == "state_scan" else factors
+        rows += [{"kernel": kernel, **row} for row in pairwise(own)]
+    assert len(rows) <= MOST, f"the cover takes {len(rows)} compiles"
+    return list(_configured(rows))
+
+
+def every_entry() -> list[Compile]:
+    """Every entry of the table with every pattern, in its heaviest form."""
+    rows = [
+        {
+            "kernel": kernel, "dtype": dtype, "size": size, "target": target, "pattern": pattern,
+            "feature_map": "elu_plus_one", "queries": queries,
+        }
+        for kernel, dtype, size, target in TABLE
+        for pattern in PATTERNS
+        for queries in ((True, False) if kernel == "state_scan" else (False,))
+    ]  # fmt: skip
+    return list(_configured(rows))
+
+
+def _configured(rows: list[dict[str, Any]]) -> Iterator[Compile]:
+    for row in rows:
+        key = row["kernel"], row["dtype"], row["size"], row["target"]
+        for configuration in TABLE.get(key, ()):
+            yield Compile(row, configuration)
+
+
+def run(job: Compile) -> tuple[bool, str]:
+    """Compile; whether it passes, and a line of the table."""
+    from tests.kernels.compiled import Case, compile_case
+
+    case = Case(**job.case)
+    try:
+        used = compile_case(case, job.configuration)
+    except Exception as error:
+        return False, f"{_line(case, job.configuration)}  does not compile: {error!r}"
+    passed = not used.too_much(case.target)
+    numbers = f"{used.registers:4} {used.spills:6} {used.stack:5} {used.shared:7}"
+    verdict = "" if passed else "  REFUSED"
+    return passed, f"{_line(case, job.configuration)} {numbers}{verdict}"
+
+
+def _line(case, configuration: Configuration) -> str:
+    flags = " ".join(name for name in (*FLAGS, "queries") if getattr(case, name))
+    dtype = str(case.dtype).removeprefix("torch.")
+    tiles = "x".join(map(str, configuration))
+    return (
+        f"{case.kernel:11} {case.target:6} {dtype:8} {case.size:3} {tiles:12} "
+        f"{case.pattern:13} {case.feature_map:12} {flags:44}"
+    )
+
+
+def main() -> int:
+    """Print the table; 1 if anything was refused."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--full", action="store_true", help="every entry of the launch table")
+    parser.add_argument("--processes", type=int, default=2, help="compiles at a time")
+    parser.add_argument("--only", default="", help="kernels, targets or dtypes, comma-separated")
+    args = parser.parse_args()
+    if os.environ.get("TRITON_INTERPRET"):
+        parser.error("TRITON_INTERPRET is set: the gate compiles, it does not interpret")
+    jobs = every_entry() if args.full else cover()
+    for word in filter(None, args.only.split(",")):
+        jobs = [job for job in jobs if word in map(_name, job.case.values())]
+    print(f"{len(jobs)} compiles; columns: registers, spills, stack, shared bytes", flush=True)
+    refused = 0
+    # A cache of its own: what an earlier version compiled must not answer for this one.
+    with tempfile.TemporaryDirectory() as cache:
+        os.environ["TRITON_CACHE_DIR"] = cache
+        os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
+        with ProcessPoolExecutor(args.processes) as pool:
+            for passed, line in pool.map(run, jobs):
+                refused += not passed
+                print(line, flush=True)
+    print(f"{len(jobs) - refused} passed, {refused} refused")
+    return 1 if refused or not jobs else 0
+
+
+def _name(value: Any) -> str:
+    return str(value).removeprefix("torch.") if isinstance(value, torch.dtype) else str(value)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
