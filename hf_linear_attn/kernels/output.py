@@ -1,5 +1,9 @@
 """The output of a chunk of queries: what its states hold, and the pairs inside the chunk."""
 
+# Triton has no types for what a kernel is called with and computes.
+# pyright: reportCallIssue=false, reportArgumentType=false
+# pyright: reportOperatorIssue=false, reportAssignmentType=false
+
 import triton
 import triton.language as tl
 

@@ -1,5 +1,9 @@
 """Iterative pseudo-inverse on a Triton kernel, with its gradient."""
 
+# Triton has no types for what a kernel is called with and computes.
+# pyright: reportCallIssue=false, reportArgumentType=false
+# pyright: reportOperatorIssue=false, reportAssignmentType=false
+
 import torch
 import triton
 from torch import Tensor

@@ -9,6 +9,10 @@ A state of F features is F rows of Dv numbers and, with a normaliser, F numbers 
 so its rows stay aligned. F = D, or 2D with angles: the features times cos, then times sin.
 """
 
+# Triton has no types for what a kernel is called with and computes.
+# pyright: reportCallIssue=false, reportArgumentType=false
+# pyright: reportOperatorIssue=false, reportAssignmentType=false
+
 import triton
 import triton.language as tl
 
