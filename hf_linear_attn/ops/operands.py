@@ -20,6 +20,11 @@ def accumulation_dtype(*tensors: Tensor) -> torch.dtype:
     return torch.float64 if double else torch.float32
 
 
+def add_product(x: Tensor, left: Tensor, right: Tensor) -> Tensor:
+    """x + left · right, in place. PyTorch's counter of operations does not see `baddbmm_`."""
+    return torch.baddbmm(x, left, right, out=x)
+
+
 @dataclass(frozen=True)
 class Span:
     """Feature rows of one span. `raw` and `mapped` are kept for the derivative of the map."""
@@ -91,7 +96,7 @@ class Rows:
             start, stop: the span.
         """
         if self.turn is None:
-            return torch.bmm(left, right) if grad is None else grad.baddbmm_(left, right)
+            return torch.bmm(left, right) if grad is None else add_product(grad, left, right)
         B, G, r, _, D = self.x.shape
         halves = torch.bmm(left, right).view(B, G, r, stop - start, 2, D)
         cos, sin = (turn[:, :, :, start:stop] for turn in self.turn)

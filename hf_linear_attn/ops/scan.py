@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from hf_linear_attn.ops.documents import Gates
-from hf_linear_attn.ops.operands import Rows, Values
+from hf_linear_attn.ops.operands import Rows, Values, add_product
 from hf_linear_attn.ops.pattern import Bounds, Pattern
 
 
@@ -59,7 +59,7 @@ def advance(
         B = keep.shape[0]
         state, own = (state.view(B, -1, *state.shape[1:]) * keep).view(state.shape), True
     if own:
-        return state.baddbmm_(left.mT, right)
+        return add_product(state, left.mT, right)
     return torch.baddbmm(state, left.mT, right)
 
 
@@ -95,9 +95,9 @@ class Sums(NamedTuple):
     def add_read(self, wide: Tensor, state: Tensor) -> None:
         """Add wide · Sᵀ in place."""
         columns = self.top.shape[-1]
-        self.top.baddbmm_(wide, state[:, :columns].mT)
+        add_product(self.top, wide, state[:, :columns].mT)
         if self.low is not None:
-            self.low.baddbmm_(wide, state[:, columns:].mT)
+            add_product(self.low, wide, state[:, columns:].mT)
 
 
 def _read(wide: Tensor, state: Tensor, columns: int) -> Sums:

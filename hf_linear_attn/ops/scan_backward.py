@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from hf_linear_attn.ops.documents import Gates
-from hf_linear_attn.ops.operands import Rows, Span, Values, ValueSpan
+from hf_linear_attn.ops.operands import Rows, Span, Values, ValueSpan, add_product
 from hf_linear_attn.ops.pattern import Bounds, Pattern
 from hf_linear_attn.ops.scan import advance, gated, key_states, total_state, weighted
 
@@ -121,7 +121,7 @@ def _chunk_backward(
             dq = queries.pull(dq, gated(upstream, read, queries.x), state, *bounds)
         if grad is not None:
             dk = keys.pull(dk, gated(v.full, write, keys.x), grad, *bounds)
-            dv.baddbmm_(gated(k.wide, write, keys.x), grad[:, : dv.shape[-1]].mT)
+            add_product(dv, gated(k.wide, write, keys.x), grad[:, : dv.shape[-1]].mT)
     queries.store_grad(dq, q, *bounds, out.q)
     keys.store_grad(dk, k, *bounds, out.k)
     _store_value_grad(dv, *bounds, out.v)

@@ -125,7 +125,9 @@ def _kernelized(
         read, inside = n, 0
         if settings["causal"]:
             chunk = settings["chunk_size"]
-            inside = 2 * H * (D + width) * _pairs(n, chunk)
+            # Inside a chunk the normaliser is a sum and no product.
+            values = width - (normalize and not settings["rotated"])
+            inside = 2 * H * (D + values) * _pairs(n, chunk)
             read = n - n.clamp(max=chunk)  # the first chunk finds no state
         total = total + 2 * features * width * (G * n + H * read) + inside
     return total
