@@ -114,6 +114,7 @@ def launch(program, folder):
     return [out for out, _ in outputs]
 
 
+@pytest.mark.slow
 def test_b41_two_processes_end_with_equal_weights(tmp_path):
     first, _ = launch(SYNCHRONISED, tmp_path)
     assert "softmax MaskedLM" in first

@@ -221,6 +221,7 @@ def test_other_examples_are_refused_when_a_run_goes_on(run):
         run()
 
 
+@pytest.mark.slow
 def test_the_suite_runs_every_task_once_and_ends_in_one_table(run, capsys):
     command = ["--task", "all", "--suite", "listops", "pathfinder", "--max_length", "1024"]
     run(*command)

@@ -39,7 +39,10 @@ def test_another_cadence_takes_effect_when_a_run_goes_on(settings):
     [
         ["--eval_strategy", "no", "--per_device_eval_batch_size", "3"],
         ["--eval_steps", "1", "--eval_delay", "4", "--dataloader_num_workers", "1"],
-        ["--dataloader_persistent_workers", "--dataloader_num_workers", "1"],
+        pytest.param(
+            ["--dataloader_persistent_workers", "--dataloader_num_workers", "1"],
+            marks=pytest.mark.slow,
+        ),
     ],
     ids=lambda changed: changed[0],
 )

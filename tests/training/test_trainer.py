@@ -179,7 +179,9 @@ def strip(history):
 
 
 @pytest.mark.parametrize(
-    ("workers", "persistent"), [(0, False), (2, False), (2, True)], ids=["0", "2", "2-persistent"]
+    ("workers", "persistent"),
+    [(0, False), (2, False), pytest.param(2, True, marks=pytest.mark.slow)],
+    ids=["0", "2", "2-persistent"],
 )
 @pytest.mark.parametrize(
     ("examples", "save"),
