@@ -5,6 +5,7 @@ Graphs are traced with "aot_eager"; the test that lets Inductor write code aroun
 
 import pytest
 import torch
+import torch._inductor.config
 from torch.autograd import forward_ad
 
 import hf_linear_attn as hla
@@ -196,6 +197,8 @@ def test_autocast_does_not_reach_the_sums_of_the_operator():
 
 
 @pytest.mark.slow
+# Code that Inductor kept of an older operator knows other shapes.
+@torch._inductor.config.patch(force_disable_caches=True)
 def test_b46_code_written_by_inductor_around_the_operator():
     def block(x, w):
         q, k, v = (y.unflatten(-1, (2, 4)).transpose(1, 2) for y in (x @ w).chunk(3, dim=-1))
