@@ -8,7 +8,7 @@ more in the last L mod m. A row with L ≤ m is its own set of landmarks: F V is
 softmax attention, and it is what such a row gets. A depthwise convolution of the values may be
 added (eq. 16). Time O(n·m·d + m³), never n × n.
 
-Rows without a mask go through PyTorch's fused attention twice. It has first derivatives only: second
+Rows without a mask go through PyTorch's fused attention, which has first derivatives only: second
 ones are taken under `torch.nn.attention.sdpa_kernel(SDPBackend.MATH)`.
 """
 
