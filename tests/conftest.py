@@ -67,6 +67,11 @@ def pytest_collection_finish(session):
     gc.freeze()
 
 
+def pytest_sessionfinish(session):
+    """Libraries that count what is theirs at the end are to find it gone."""
+    gc.unfreeze()
+
+
 @pytest.fixture(autouse=True)
 def seeded():
     torch.manual_seed(0)
