@@ -25,7 +25,7 @@ test: $(STAMP)  ## the default tests, under five minutes on two cores
 	$(BIN)/python -m pytest -n 2
 
 slow: $(STAMP)  ## the slow tests
-	$(BIN)/python -m pytest -n 2 -m slow
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m slow
 
 gpu: $(STAMP)  ## the tests that need a GPU
 	$(BIN)/python -m pytest -m gpu

@@ -1,5 +1,6 @@
 """Shared set-up: one thread, no network, small models with weights large enough to matter."""
 
+import gc
 import os
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -58,6 +59,17 @@ TINY = {
     "max_position_embeddings": 32,
     "initializer_range": 0.2,
 }
+
+
+def pytest_collection_finish(session):
+    """What is imported and collected stays to the end: the collector need not look at it again."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_sessionfinish(session):
+    """Libraries that count what is theirs at the end are to find it gone."""
+    gc.unfreeze()
 
 
 @pytest.fixture(autouse=True)

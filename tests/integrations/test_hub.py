@@ -23,6 +23,7 @@ from hf_linear_attn.integrations.hub_errors import hub_errors
 from tests.conftest import TINY
 from tests.hub_standin import READER, Repository, running_hub
 from tests.models.exported import ROOT, run_python, run_without_package
+from tests.recipes.long_run import write_config
 
 PUSH = """
 import sys, torch
@@ -170,30 +171,35 @@ import json
 import hf_linear_attn as hla
 from tests.conftest import TINY
 
-try:
-    model = hla.CosformerForMaskedLM(hla.CosformerConfig(**TINY))
-    print(json.dumps(hla.push_to_hub(model, None, "tester/a")))
-except ValueError as error:
-    print(json.dumps(str(error)))
+model = hla.CosformerForMaskedLM(hla.CosformerConfig(**TINY))
+
+
+def push(name, **options):
+    try:
+        return hla.push_to_hub(model, None, name, **options)
+    except ValueError as error:
+        return str(error)
+
+
+failing = {"commit_message": "fail"}
+pushes = push("tester/a", **failing), push("tester/b"), push("tester/b", **failing)
+print(json.dumps(pushes))
 """
 
 
 @pytest.mark.slow
 def test_an_upload_that_fails_leaves_no_repository(tmp_path):
     with running_hub() as hub:
-        hub.fail_commits = True
-        said = run_python(FAILING, home=tmp_path, environment=hub.environment())
-        assert said == "the Hub answered 500 for tester/a: the disk is full"
-        assert hub.repositories == {}
-        hub.fail_commits = False
-        assert "/commit/" in run_python(FAILING, home=tmp_path, environment=hub.environment())
-        before = dict(hub.repositories["tester/a"].commits)
-        hub.fail_commits = True
-        assert "disk is full" in run_python(FAILING, home=tmp_path, environment=hub.environment())
-        assert hub.repositories["tester/a"].commits == before
+        hub.fail_commits = "fail"
+        first, second, third = run_python(FAILING, home=tmp_path, environment=hub.environment())
+        assert first == "the Hub answered 500 for tester/a: the disk is full"
+        assert "/commit/" in second
+        assert third == "the Hub answered 500 for tester/b: the disk is full"
+        assert set(hub.repositories) == {"tester/b"}
+        assert len(hub.repositories["tester/b"].messages) == 2
         gone = hub.environment()
-    said = run_python(FAILING, home=tmp_path, environment=gone)
-    assert said.startswith("the Hub cannot be reached for tester/a")
+    for said in run_python(FAILING, home=tmp_path, environment=gone):
+        assert said.startswith("the Hub cannot be reached for tester/")
 
 
 def model_of(**fields):
@@ -274,7 +280,7 @@ def test_the_card_of_a_config_says_what_the_model_is():
 
 @pytest.mark.slow
 def test_a_recipe_shares_model_tokenizer_and_card_or_says_in_a_line_why_not(tmp_path):
-    words = ["--config", "recipes/configs/mlm/tiny-cpu.yaml", "--max_steps", "2", "--push_to_hub"]
+    words = ["--config", str(write_config(tmp_path, max_steps=2)), "--push_to_hub"]
     words = [sys.executable, "recipes/mlm.py", *words, "--hub_model_id", "tester/run"]
 
     def launched(out, environment):

@@ -1,5 +1,6 @@
 """What the fork server imports, so that its processes need not."""
 
+import gc
 import os
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -18,6 +19,9 @@ from tests.recipes.mlm_recipe import MLM
 
 datasets.disable_progress_bars()
 torch.set_num_threads(1)
+# All of this stays to the end: the collector of a fork need not look at it, nor copy its pages.
+gc.collect()
+gc.freeze()
 
 __all__ = [
     "MLM",

@@ -10,26 +10,30 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests import processes
+from tests.recipes.long_run import train
 from tests.recipes.lra_recipe import ROOT, SETTINGS
 
 
-def launch(arguments: list[str], processes: int) -> None:
-    base = {
-        **os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"
-    }  # fmt: skip
-    gloo = {
+def launch(arguments: list[str]) -> None:
+    """Run the program on two processes, as a launcher starts them."""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "OMP_NUM_THREADS": "1",
+        "ACCELERATE_USE_CPU": "true",
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": "29741",
         "GLOO_SOCKET_IFNAME": "lo",
-        "WORLD_SIZE": str(processes),
-        "LOCAL_WORLD_SIZE": str(processes),
+        "WORLD_SIZE": "2",
+        "LOCAL_WORLD_SIZE": "2",
     }
     command = [sys.executable, str(ROOT / "recipes" / "lra.py"), *arguments]
-    running = []
-    for rank in range(processes):
-        own = {} if processes == 1 else {**gloo, "RANK": str(rank), "LOCAL_RANK": str(rank)}
-        running.append(subprocess.Popen(command, env=base | own))
-    assert [process.wait(timeout=300) for process in running] == [0] * processes
+    running = [
+        subprocess.Popen(command, env=environment | {"RANK": rank, "LOCAL_RANK": rank})
+        for rank in "01"
+    ]
+    assert [process.wait(timeout=300) for process in running] == [0, 0]
 
 
 def measured(folder: str) -> dict[str, list[float]]:
@@ -56,8 +60,9 @@ def test_two_processes_train_validate_and_test_as_one(tmp_path, task):
                "hidden_dropout_prob=0.0"]  # fmt: skip
     if task == "retrieval":
         command += ["--data_dir", str(tmp_path)]
-    launch([*command, "--output_dir", "one"], 1)
-    launch([*command, "--output_dir", "two", "--per_device_train_batch_size", "2"], 2)
+    processes.run(train, "lra", [*command, "--output_dir", "one"], folder=tmp_path)
+    command += ["--output_dir", "two", "--per_device_train_batch_size", "2"]
+    processes.run(train, "lra", command, folder=tmp_path, processes=2, engine="ddp-cpu")
     one, two = measured("one"), measured("two")
     assert len(one["loss"]) == 4
     for name, values in one.items():
@@ -65,20 +70,25 @@ def test_two_processes_train_validate_and_test_as_one(tmp_path, task):
 
 
 @pytest.mark.slow
-def test_two_processes_carry_out_a_suite_and_take_it_up_again(capfd):
+def test_two_processes_carry_out_a_suite_and_take_it_up_again(tmp_path, capfd):
     Path("small.yaml").write_text(yaml.safe_dump(SETTINGS | {"ignore_data_skip": False}))
     command = ["--config", "small.yaml", "--task", "all", "--suite", "listops", "pathfinder",
                "--max_length", "1024", "--output_dir", "suite",
                "--per_device_train_batch_size", "2"]  # fmt: skip
-    launch(command, 2)
-    # In every table: one a run, and one for all of them.
     table = "chance level (here)"
+    tasks = ("listops", "pathfinder")
+
+    def tables_again():
+        processes.run(train, "lra", command, folder=tmp_path, processes=2, engine="ddp-cpu")
+        meeting = max(tmp_path.glob("meeting-*"))
+        return sum(log.read_text().count(table) for log in meeting.glob("*.log"))
+
+    launch(command)
+    # In every table: one a run, and one for all of them.
     assert capfd.readouterr().out.count(table) == 3
-    first = [measured(f"suite/{task}") for task in ("listops", "pathfinder")]
+    first = [measured(f"suite/{task}") for task in tasks]
     # The last task is finished already, and then every one is.
     shutil.rmtree("suite/listops")
-    launch(command, 2)
-    assert capfd.readouterr().out.count(table) == 2
-    assert [measured(f"suite/{task}") for task in ("listops", "pathfinder")] == first
-    launch(command, 2)
-    assert capfd.readouterr().out.count(table) == 1
+    assert tables_again() == 2
+    assert [measured(f"suite/{task}") for task in tasks] == first
+    assert tables_again() == 1
