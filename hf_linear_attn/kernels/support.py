@@ -21,26 +21,46 @@ def why_not(x: Inputs) -> str | None:
     Args:
         x: as given to `linear_attention`, checked.
     """
-    try:
-        import triton  # noqa: F401
-    except ImportError:
-        return "Triton is not installed (pip install 'hf-linear-attn[triton]')"
     return (
-        _why_not_device(x.q)
+        _why_not_triton()
+        or _why_not_device(x.q.device)
         or _why_not_dtype(x.q, x.k, x.v)
         or _why_not_size(x.q.shape[-1], x.v.shape[-1], x.q.dtype)
         or _why_not_configured(x)
     )
 
 
-def supported(x: Inputs) -> bool:
-    """Whether a kernel serves a call of linear attention."""
-    return why_not(x) is None
+def why_not_pseudo_inverse(m: int, dtype: torch.dtype, device: torch.device) -> str | None:
+    """Why no kernel inverts m × m matrices, in words; None where one does.
+
+    Args:
+        m: rows of the largest matrix.
+        dtype: they are held in.
+        device: where they are.
+    """
+    reason = _why_not_triton() or _why_not_device(device)
+    if reason is not None:
+        return reason
+    from hf_linear_attn.kernels.pseudo_inverse import LARGEST
+
+    if dtype != torch.float32:
+        return f"pseudo-inverses have a kernel for float32; these are {dtype}"
+    if m > LARGEST:
+        return f"pseudo-inverses have a kernel up to {LARGEST} landmarks; got num_landmarks={m}"
+    return None
 
 
-def _why_not_device(q: Tensor) -> str | None:
-    if target_of(q.device) is None:
-        return f"there are kernels for {', '.join(TARGETS)}, not for the device {str(q.device)!r}"
+def _why_not_triton() -> str | None:
+    try:
+        import triton  # noqa: F401
+    except ImportError:
+        return "Triton is not installed (pip install 'hf-linear-attn[triton]')"
+    return None
+
+
+def _why_not_device(device: torch.device) -> str | None:
+    if target_of(device) is None:
+        return f"there are kernels for {', '.join(TARGETS)}, not for the device {str(device)!r}"
     return None
 
 

@@ -7,17 +7,22 @@ Q̃, K̃ are means over m segments of a row's L real tokens: ⌊L/m⌋ tokens in
 more in the last L mod m. A row with L ≤ m is its own set of landmarks: F V is then the exact
 softmax attention, and it is what such a row gets. A depthwise convolution of the values may be
 added (eq. 16). Time O(n·m·d + m³), never n × n.
+
+On a GPU the pseudo-inverse is one Triton kernel where there is one for it; the other products are
+PyTorch's on every backend.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import conv2d
 
-from hf_linear_attn.backend import require_backend
+from hf_linear_attn.backend import choose_backend, require_backend
 from hf_linear_attn.ops.compaction import Compaction
 from hf_linear_attn.ops.document_rows import over_documents
+from hf_linear_attn.ops.kernel_modules import is_transformed, kernel_module, why_no_kernels
 from hf_linear_attn.ops.masked_softmax import masked_softmax
 from hf_linear_attn.ops.operands import accumulation_dtype
 from hf_linear_attn.ops.recomputed_op import recomputed_op, takes_operators
@@ -53,8 +58,8 @@ def nystrom_attention(
         means nothing.
 
     Raises:
-        ValueError: shapes that do not fit together, sizes below 1, or a kernel for another number
-            of heads.
+        ValueError: shapes that do not fit together, sizes below 1, a kernel for another number of
+            heads, or an explicit backend that cannot run the call.
     """
     check_self_attention(q, k, v, key_mask, segments)
     if num_landmarks < 1 or pinv_iterations < 1:
@@ -87,10 +92,10 @@ def _compute(
     segments: Tensor | None, m: int, iterations: int,
 ) -> Tensor:  # fmt: skip
     """`nystrom_attention` itself, its arguments checked."""
-    require_backend(q)
+    inverse = _inverse_for(q, k, v, m)
 
     def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-        return _one_document(q, k, v, conv_weight, mask, m, iterations)
+        return _one_document(q, k, v, conv_weight, mask, m, lambda A: inverse(A, iterations))
 
     with torch.autocast(q.device.type, enabled=False):
         dtype = accumulation_dtype(q, k, v)
@@ -98,6 +103,21 @@ def _compute(
         if segments is None:
             return attend(q, k, v, key_mask)
         return over_documents(attend, q, k, v, key_mask, segments)
+
+
+def _inverse_for(q: Tensor, k: Tensor, v: Tensor, m: int) -> Callable[[Tensor, int], Tensor]:
+    """`pseudo_inverse` on the backend that is to run it, for m landmarks and fewer."""
+    if is_transformed():
+        require_backend(q, "the kernel of Nyström attention has reverse-mode gradients only")
+        return pseudo_inverse
+
+    def why_not() -> str | None:
+        why_not_inverse = kernel_module("support").why_not_pseudo_inverse
+        return why_no_kernels(q, k, v) or why_not_inverse(m, accumulation_dtype(q, k, v), q.device)
+
+    if choose_backend(None, q.device.type, why_not) == "triton":
+        return kernel_module("pseudo_inverse").pseudo_inverse
+    return pseudo_inverse
 
 
 def _compute_whole(*arguments: Any) -> tuple[Tensor, Tensor]:
@@ -122,7 +142,7 @@ _in_graph = recomputed_op(
 
 def _one_document(
     q: Tensor, k: Tensor, v: Tensor, conv_weight: Tensor | None, mask: Tensor | None, m: int,
-    iterations: int,
+    inverse: Callable[[Tensor], Tensor],
 ) -> Tensor:  # fmt: skip
     """Rows of one document each, in the accumulation dtype."""
     if mask is not None:
@@ -132,7 +152,7 @@ def _one_document(
     repeats = q.shape[1] // k.shape[1]
     if repeats > 1:
         k, v = (x.repeat_interleave(repeats, dim=1) for x in (k, v))
-    out = _attend(q, k, v, m, iterations, mask)
+    out = _attend(q, k, v, m, inverse, mask)
     return out if conv_weight is None else out + _convolve(v, conv_weight.to(v.dtype), mask)
 
 
@@ -145,8 +165,9 @@ def _convolve(v: Tensor, weight: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def _attend(
-    q: Tensor, k: Tensor, v: Tensor, m: int, iterations: int, key_mask: Tensor | None
-) -> Tensor:
+    q: Tensor, k: Tensor, v: Tensor, m: int, inverse: Callable[[Tensor], Tensor],
+    key_mask: Tensor | None,
+) -> Tensor:  # fmt: skip
     N = q.shape[2]
     m = min(m, N)
     real = q.new_ones(1, N, dtype=torch.bool) if key_mask is None else key_mask
@@ -163,11 +184,11 @@ def _attend(
     A = masked_softmax(landmark_q @ landmark_k.mT, columns)
     B = masked_softmax(landmark_q @ k.mT, None if key_mask is None else key_mask[:, None, None, :])
     if columns is None:
-        return F @ (pseudo_inverse(A, iterations) @ (B @ v))
+        return F @ (inverse(A) @ (B @ v))
     # Rows that are exact need no inverse; theirs would be one of masked rows.
     exact = (length <= m)[:, None, None, None]
     A = torch.where(exact, torch.eye(m, dtype=A.dtype, device=A.device), A)
-    inner = pseudo_inverse(A, iterations) @ (B @ v)
+    inner = inverse(A) @ (B @ v)
     return F @ torch.where(exact, _mean(averages, v), inner)
 
 

@@ -12,15 +12,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
 from hf_linear_attn.namespace import NAMESPACE
+from hf_linear_attn.ops.kernel_modules import is_transformed
 
 
 def takes_operators() -> bool:
     """A graph is being made, and not one of derivatives that an operator would not give."""
-    transformed = torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
-    return torch.compiler.is_compiling() and not transformed
+    return torch.compiler.is_compiling() and not is_transformed()
 
 
 _LIBRARY = torch.library.Library(NAMESPACE, "FRAGMENT")

@@ -1,0 +1,64 @@
+"""The passes of linear attention, and a decoding step, on the backend that is to run them."""
+
+from torch import Tensor
+
+from hf_linear_attn.backend import choose_backend
+from hf_linear_attn.linear_attention_types import Gradients, Inputs, Kept, Settings
+from hf_linear_attn.ops.decode_step import decode_step
+from hf_linear_attn.ops.kernel_modules import kernel_module, why_no_kernels
+from hf_linear_attn.ops.passes import backward_pass, forward_pass
+
+
+def backend_of(x: Inputs, requested: str | None) -> str:
+    """The backend that is to run a call, "torch" or "triton".
+
+    Args:
+        x: as given to `linear_attention`, checked.
+        requested: the caller's explicit choice or None.
+
+    Raises:
+        ValueError: an unknown name, or a backend that cannot run the call.
+    """
+    name = choose_backend(requested, x.q.device.type, lambda: _why_not(x))
+    # Without elements no program would be launched; PyTorch makes the empty results.
+    return "torch" if name == "triton" and _is_empty(x) else name
+
+
+def _why_not(x: Inputs) -> str | None:
+    return why_no_kernels(*x) or _why_not_together(x) or kernel_module("support").why_not(x)
+
+
+def _why_not_together(x: Inputs) -> str | None:
+    """PyTorch refuses tensors of several devices itself; a kernel would read what is not there."""
+    devices = {str(t.device) for t in x if t is not None}
+    return f"the tensors are on {' and '.join(sorted(devices))}" if len(devices) > 1 else None
+
+
+def _is_empty(x: Inputs) -> bool:
+    return 0 in (x.q.numel(), x.k.numel(), x.v.numel())
+
+
+def run_forward(
+    x: Inputs, settings: Settings, save: bool, backend: str
+) -> tuple[Kept, Tensor | None]:
+    """`passes.forward_pass` of a backend."""
+    if backend == "triton":
+        return kernel_module("passes").forward_pass(x, settings, save)
+    return forward_pass(x, settings, save)
+
+
+def run_backward(
+    x: Inputs, settings: Settings, kept: Kept, grad_out: Tensor, grad_final: Tensor | None,
+    backend: str,
+) -> Gradients:  # fmt: skip
+    """`passes.backward_pass` of a backend: the one that made `kept.states`, if there are any."""
+    if backend == "triton":
+        return kernel_module("passes").backward_pass(x, settings, kept, grad_out, grad_final)
+    return backward_pass(x, settings, kept, grad_out, grad_final)
+
+
+def run_decode_step(x: Inputs, settings: Settings, backend: str) -> tuple[Tensor, Tensor]:
+    """`decode_step.decode_step` of a backend."""
+    if backend == "triton":
+        return kernel_module("decode").decode(x, settings)
+    return decode_step(x, settings)

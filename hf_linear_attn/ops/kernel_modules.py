@@ -1,0 +1,52 @@
+"""The way from the ops to the Triton kernels.
+
+They are imported when a call wants them, and by name: importing the package must not need Triton,
+and code that travels with models leaves them behind.
+"""
+
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._C import _TorchDispatchModeKey
+from torch.autograd import forward_ad
+
+from hf_linear_attn.namespace import IS_PACKAGE, ROOT
+
+
+def kernel_module(name: str) -> ModuleType:
+    """A module of `hf_linear_attn.kernels`."""
+    return import_module(f"{ROOT}.kernels.{name}")
+
+
+def why_no_kernels(*tensors: Tensor | None) -> str | None:
+    """Why no kernel at all can run on these tensors here, in words, or None."""
+    if not IS_PACKAGE:
+        return (
+            "kernels are part of the installed package and not of code that came with a model "
+            "(pip install 'hf-linear-attn[triton]')"
+        )
+    if any(x is not None and _is_opaque(x) for x in tensors) or _is_recorded():
+        return "a kernel reads memory, which fake tensors, tensors of tensors and tracers lack"
+    if all(x is None or x.device.type == "cpu" for x in tensors):
+        return None
+    return kernel_module("starting").why_triton_does_not_start()
+
+
+def _is_opaque(x: Tensor) -> bool:
+    """Is this a tensor whose operations somebody else carries out?"""
+    dispatch: Any = type(x)
+    return dispatch.__torch_dispatch__ is not torch._C._disabled_torch_dispatch_impl
+
+
+def _is_recorded() -> bool:
+    """Are operations computed on shapes alone, or recorded into a graph?"""
+    modes = (_TorchDispatchModeKey.FAKE, _TorchDispatchModeKey.PROXY)
+    return any(torch._C._get_dispatch_mode(mode) is not None for mode in modes)
+
+
+def is_transformed() -> bool:
+    """Is the call inside of a transform of `torch.func`, or of forward-mode differentiation?"""
+    return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
