@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._C import _TorchDispatchModeKey
-from torch.autograd import forward_ad
 
 from hf_linear_attn.namespace import IS_PACKAGE, ROOT
 
@@ -45,8 +44,3 @@ def _is_recorded() -> bool:
     """Are operations computed on shapes alone, or recorded into a graph?"""
     modes = (_TorchDispatchModeKey.FAKE, _TorchDispatchModeKey.PROXY)
     return any(torch._C._get_dispatch_mode(mode) is not None for mode in modes)
-
-
-def is_transformed() -> bool:
-    """Is the call inside of a transform of `torch.func`, or of forward-mode differentiation?"""
-    return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0

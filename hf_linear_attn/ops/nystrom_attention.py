@@ -8,8 +8,11 @@ more in the last L mod m. A row with L ≤ m is its own set of landmarks: F V is
 softmax attention, and it is what such a row gets. A depthwise convolution of the values may be
 added (eq. 16). Time O(n·m·d + m³), never n × n.
 
-On a GPU the pseudo-inverse is one Triton kernel where there is one for it; the other products are
+On a GPU the pseudo-inverse is a Triton kernel where there is one for it; all other products are
 PyTorch's on every backend.
+
+Rows without a mask go through PyTorch's fused attention twice. It has first derivatives only: second
+ones are taken under `torch.nn.attention.sdpa_kernel(SDPBackend.MATH)`.
 """
 
 from collections.abc import Callable
@@ -17,15 +20,15 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import conv2d
+from torch.nn.functional import conv2d, scaled_dot_product_attention
 
 from hf_linear_attn.backend import choose_backend, require_backend
 from hf_linear_attn.ops.compaction import Compaction
 from hf_linear_attn.ops.document_rows import over_documents
-from hf_linear_attn.ops.kernel_modules import is_transformed, kernel_module, why_no_kernels
+from hf_linear_attn.ops.kernel_modules import kernel_module, why_no_kernels
 from hf_linear_attn.ops.masked_softmax import masked_softmax
 from hf_linear_attn.ops.operands import accumulation_dtype
-from hf_linear_attn.ops.recomputed_op import recomputed_op, takes_operators
+from hf_linear_attn.ops.recomputed_op import recomputed_op, takes_operators, transformed
 from hf_linear_attn.ops.self_attention_inputs import check_self_attention
 
 
@@ -106,14 +109,14 @@ def _compute(
 
 
 def _inverse_for(q: Tensor, k: Tensor, v: Tensor, m: int) -> Callable[[Tensor, int], Tensor]:
-    """`pseudo_inverse` on the backend that is to run it, for m landmarks and fewer."""
-    if is_transformed():
+    """`pseudo_inverse` on the backend that is to run it, for m landmarks or fewer."""
+    if transformed():
         require_backend(q, "the kernel of Nyström attention has reverse-mode gradients only")
         return pseudo_inverse
 
     def why_not() -> str | None:
-        why_not_inverse = kernel_module("support").why_not_pseudo_inverse
-        return why_no_kernels(q, k, v) or why_not_inverse(m, accumulation_dtype(q, k, v), q.device)
+        why_no_inverse = kernel_module("support").why_not_pseudo_inverse
+        return why_no_kernels(q, k, v) or why_no_inverse(m, accumulation_dtype(q, k, v), q.device)
 
     if choose_backend(None, q.device.type, why_not) == "triton":
         return kernel_module("pseudo_inverse").pseudo_inverse
@@ -168,28 +171,58 @@ def _attend(
     q: Tensor, k: Tensor, v: Tensor, m: int, inverse: Callable[[Tensor], Tensor],
     key_mask: Tensor | None,
 ) -> Tensor:  # fmt: skip
-    N = q.shape[2]
+    N, scale = q.shape[2], q.shape[-1] ** -0.5
     m = min(m, N)
-    real = q.new_ones(1, N, dtype=torch.bool) if key_mask is None else key_mask
-    length = real.sum(1)
-    averages = segment_averages(real, m).to(q.dtype)
+    if key_mask is None:
+        return _attend_full(q, k, v, m, inverse)
+    length = key_mask.sum(1)
+    averages = segment_averages(key_mask, m).to(q.dtype)
     # Landmarks that a short row does not have are masked.
-    there = torch.arange(m, device=q.device) < length[:, None]
-    columns = None if key_mask is None else there[:, None, None, :]
-    q, k = (x * q.shape[-1] ** -0.25 for x in (q, k))
+    columns = (torch.arange(m, device=q.device) < length[:, None])[:, None, None, :]
     landmark_q, landmark_k = (_mean(averages, x) for x in (q, k))
-    F = masked_softmax(q @ landmark_k.mT, columns)
+    F = masked_softmax(q @ (landmark_k * scale).mT, columns)
     if m >= N:
         return F @ _mean(averages, v)
+    landmark_q = landmark_q * scale
     A = masked_softmax(landmark_q @ landmark_k.mT, columns)
-    B = masked_softmax(landmark_q @ k.mT, None if key_mask is None else key_mask[:, None, None, :])
-    if columns is None:
-        return F @ (inverse(A) @ (B @ v))
+    B = masked_softmax(landmark_q @ k.mT, key_mask[:, None, None, :])
     # Rows that are exact need no inverse; theirs would be one of masked rows.
     exact = (length <= m)[:, None, None, None]
     A = torch.where(exact, torch.eye(m, dtype=A.dtype, device=A.device), A)
     inner = inverse(A) @ (B @ v)
     return F @ torch.where(exact, _mean(averages, v), inner)
+
+
+def _attend_full(
+    q: Tensor, k: Tensor, v: Tensor, m: int, inverse: Callable[[Tensor], Tensor]
+) -> Tensor:
+    """Rows without padding, m ≤ N: F and B go through PyTorch's fused attention, which keeps
+    neither of them.
+    """
+    scale = q.shape[-1] ** -0.5
+    read = _softmax_attention if transformed() else scaled_dot_product_attention
+    landmark_q, landmark_k = segment_means(q, m), segment_means(k, m)
+    if m == q.shape[2]:
+        return read(q, landmark_k, v)
+    A = (landmark_q * scale @ landmark_k.mT).softmax(-1)
+    return read(q, landmark_k, inverse(A) @ read(landmark_q, k, v))
+
+
+def _softmax_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """The fused one has neither forward-mode nor second derivatives."""
+    return (q * q.shape[-1] ** -0.5 @ k.mT).softmax(-1) @ v
+
+
+def segment_means(x: Tensor, m: int) -> Tensor:
+    """Means of m segments of the tokens, all of them real: (B, H, N, D) -> (B, H, m, D); m ≤ N."""
+    N = x.shape[2]
+    size, longer = divmod(N, m)
+    if not longer:
+        return x.unflatten(2, (m, size)).mean(3)
+    # One more token in each of the last segments.
+    lengths = ((m - longer) * size, longer * (size + 1))
+    parts = zip(x.split(lengths, dim=2), (m - longer, longer), (size, size + 1), strict=True)
+    return torch.cat([part.unflatten(2, shape).mean(3) for part, *shape in parts], dim=2)
 
 
 def segment_averages(real: Tensor, m: int) -> Tensor:

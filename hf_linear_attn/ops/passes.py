@@ -9,7 +9,7 @@ from torch import Tensor
 from hf_linear_attn.linear_attention_types import Gradients, Inputs, Kept, Settings
 from hf_linear_attn.ops.feature_maps import get_feature_map
 from hf_linear_attn.ops.normaliser import Normaliser
-from hf_linear_attn.ops.operands import Rows, Values, accumulation_dtype
+from hf_linear_attn.ops.operands import Rows, Values, accumulation_dtype, blanked
 from hf_linear_attn.ops.pattern import Bounds, Pattern
 from hf_linear_attn.ops.scan import Sums, scan
 from hf_linear_attn.ops.scan_backward import Grads, scan_backward
@@ -93,7 +93,8 @@ def _operands(
 
 def _alive(grad_out: Tensor) -> Tensor:
     """Bool (B, N): queries that matter; whatever stands at the others must not get through."""
-    return (grad_out != 0).flatten(3).any(3).any(1)
+    largest, smallest = grad_out.amax(3).amax(1), grad_out.amin(3).amin(1)
+    return (largest != 0) | (smallest != 0)
 
 
 def _flat(state: Tensor | None, queries: Rows) -> Tensor | None:
@@ -108,7 +109,7 @@ def _upstream(
     grad = grad_out[:, :, :, start:stop].to(queries.dtype)
     if norm is not None:
         grad = norm.backward(grad, start, stop)
-    if queries.pads is not None:
-        grad = grad.masked_fill(queries.pads[:, :, :, start:stop], 0)
+    if queries.real is not None:
+        grad = blanked(grad, queries.real[:, :, :, start:stop])
     B, G = queries.x.shape[:2]
     return grad.reshape(B * G, -1, grad.shape[-1])

@@ -12,14 +12,19 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from hf_linear_attn.namespace import NAMESPACE
-from hf_linear_attn.ops.kernel_modules import is_transformed
 
 
 def takes_operators() -> bool:
     """A graph is being made, and not one of derivatives that an operator would not give."""
-    return torch.compiler.is_compiling() and not is_transformed()
+    return torch.compiler.is_compiling() and not transformed()
+
+
+def transformed() -> bool:
+    """Is the call inside of a transform of `torch.func`, or of forward-mode differentiation?"""
+    return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
 
 
 _LIBRARY = torch.library.Library(NAMESPACE, "FRAGMENT")
@@ -71,7 +76,8 @@ def recomputed_op(
             # Only where a graph of the gradients is asked for (create_graph).
             raise RuntimeError(
                 f"{name} has first derivatives only in a compiled or exported graph; take second "
-                "ones of the eager model."
+                "ones of the eager model, for Nyström attention under "
+                "torch.nn.attention.sdpa_kernel(SDPBackend.MATH)."
             )
         inputs = ctx.saved_tensors
         found = iter(packet(list(upstream), *inputs, *ctx.settings))
