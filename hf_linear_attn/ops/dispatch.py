@@ -5,7 +5,7 @@ from torch import Tensor
 from hf_linear_attn.backend import choose_backend
 from hf_linear_attn.linear_attention_types import Gradients, Inputs, Kept, Settings
 from hf_linear_attn.ops.decode_step import decode_step
-from hf_linear_attn.ops.kernel_modules import kernel_module, why_no_kernels
+from hf_linear_attn.ops.kernel_modules import kernel_module, why_no_kernel
 from hf_linear_attn.ops.passes import backward_pass, forward_pass
 
 
@@ -19,23 +19,11 @@ def backend_of(x: Inputs, requested: str | None) -> str:
     Raises:
         ValueError: an unknown name, or a backend that cannot run the call.
     """
-    name = choose_backend(requested, x.q.device.type, lambda: _why_not(x))
-    # Without elements no program would be launched; PyTorch makes the empty results.
-    return "torch" if name == "triton" and _is_empty(x) else name
 
+    def why_not() -> str | None:
+        return why_no_kernel(x, lambda support: support.why_not(x))
 
-def _why_not(x: Inputs) -> str | None:
-    return why_no_kernels(*x) or _why_not_together(x) or kernel_module("support").why_not(x)
-
-
-def _why_not_together(x: Inputs) -> str | None:
-    """PyTorch refuses tensors of several devices itself; a kernel would read what is not there."""
-    devices = {str(t.device) for t in x if t is not None}
-    return f"the tensors are on {' and '.join(sorted(devices))}" if len(devices) > 1 else None
-
-
-def _is_empty(x: Inputs) -> bool:
-    return 0 in (x.q.numel(), x.k.numel(), x.v.numel())
+    return choose_backend(requested, x.q.device.type, why_not)
 
 
 def run_forward(

@@ -4,6 +4,7 @@ They are imported when a call wants them, and by name: importing the package mus
 and code that travels with models leaves them behind.
 """
 
+from collections.abc import Callable, Iterable
 from importlib import import_module
 from types import ModuleType
 from typing import Any
@@ -20,18 +21,35 @@ def kernel_module(name: str) -> ModuleType:
     return import_module(f"{ROOT}.kernels.{name}")
 
 
-def why_no_kernels(*tensors: Tensor | None) -> str | None:
-    """Why no kernel at all can run on these tensors here, in words, or None."""
+def why_no_kernel(
+    tensors: Iterable[Tensor | None], why_not: Callable[[ModuleType], str | None]
+) -> str | None:
+    """Why no kernel can run on these tensors, in words, or None.
+
+    Args:
+        tensors: all that the kernel would read.
+        why_not: asks `kernels.support`, which it is handed, about the call.
+    """
+    there = [x for x in tensors if x is not None]
+    reason = _why_not_readable(there) or why_not(kernel_module("support"))
+    if reason is None and there[0].device.type != "cpu":
+        return kernel_module("starting").why_triton_does_not_start()
+    return reason
+
+
+def _why_not_readable(tensors: list[Tensor]) -> str | None:
     if not IS_PACKAGE:
         return (
             "kernels are part of the installed package and not of code that came with a model "
             "(pip install 'hf-linear-attn[triton]')"
         )
-    if any(x is not None and _is_opaque(x) for x in tensors) or _is_recorded():
+    if any(_is_opaque(x) for x in tensors) or _is_recorded():
         return "a kernel reads memory, which fake tensors, tensors of tensors and tracers lack"
-    if all(x is None or x.device.type == "cpu" for x in tensors):
-        return None
-    return kernel_module("starting").why_triton_does_not_start()
+    devices = {str(x.device) for x in tensors}
+    if len(devices) > 1:
+        # PyTorch refuses them itself; a kernel would read what is not there.
+        return f"the tensors are on {' and '.join(sorted(devices))}"
+    return None
 
 
 def _is_opaque(x: Tensor) -> bool:

@@ -20,6 +20,7 @@ from hf_linear_attn.ops.dispatch import backend_of, run_backward, run_decode_ste
 from hf_linear_attn.ops.feature_maps import get_feature_map
 from hf_linear_attn.ops.linear_attention_op import keeps_states, linear_attention_op
 from hf_linear_attn.ops.linear_attention_vmap import register_vmap
+from hf_linear_attn.ops.operands import accumulation_dtype
 
 register_vmap()
 
@@ -80,6 +81,8 @@ def linear_attention(
     get_feature_map(feature_map)
     x = Inputs(q, k, v, state, q_angles, k_angles, key_mask, segments)
     settings = Settings(feature_map, causal, normalize, chunk_size, eps)
+    if q.shape[0] == 0:
+        return _of_no_rows(x, settings)
     save = torch.is_grad_enabled() and any(
         t.requires_grad for t in (q, k, v, state) if t is not None
     )
@@ -90,6 +93,17 @@ def linear_attention(
     if is_decode_step(x, settings):
         return run_decode_step(x, settings, backend)
     return _LinearAttention.apply(*x, settings, save, backend)
+
+
+def _of_no_rows(x: Inputs, settings: Settings) -> tuple[Tensor, Tensor | None]:
+    """Nothing, of the right shapes and with gradients: there is no program that would make it."""
+    nothing = sum(t.sum() for t in (x.q, x.k, x.v, x.state) if t is not None)
+    F, E = x.k.shape[3] * (1 + (x.k_angles is not None)), x.v.shape[3] + settings.normalize
+    out = x.v.new_zeros(*x.q.shape[:3], x.v.shape[3])
+    if not settings.causal:
+        return out + nothing, None
+    state = x.v.new_zeros(0, x.k.shape[1], F, E, dtype=accumulation_dtype(x.q, x.k, x.v))
+    return out + nothing, state + nothing
 
 
 def _mapped() -> bool:
@@ -177,8 +191,10 @@ def _check(
         )
     if chunk_size < 1:
         raise ValueError(f"chunk_size is {chunk_size}; it must be at least 1.")
-    if N == 0 or M == 0:
-        raise ValueError(f"there must be a query and a key at least; got {N} and {M}.")
+    if 0 in (N, M, D, v.shape[3]):
+        raise ValueError(
+            f"queries, keys and head sizes must be at least 1; got shapes {_shapes(q, k, v)}."
+        )
     if (causal or segments is not None) and N != M:
         raise ValueError(
             f"causal attention and segments need as many queries as keys; got {N} and {M}."

@@ -11,7 +11,7 @@ added (eq. 16). Time O(n·m·d + m³), never n × n.
 On a GPU the pseudo-inverse is a Triton kernel where there is one for it; all other products are
 PyTorch's on every backend.
 
-Rows without a mask go through PyTorch's fused attention twice. It has first derivatives only: second
+Rows without a mask go through PyTorch's fused attention, which has first derivatives only: second
 ones are taken under `torch.nn.attention.sdpa_kernel(SDPBackend.MATH)`.
 """
 
@@ -25,7 +25,7 @@ from torch.nn.functional import conv2d, scaled_dot_product_attention
 from hf_linear_attn.backend import choose_backend, require_backend
 from hf_linear_attn.ops.compaction import Compaction
 from hf_linear_attn.ops.document_rows import over_documents
-from hf_linear_attn.ops.kernel_modules import kernel_module, why_no_kernels
+from hf_linear_attn.ops.kernel_modules import kernel_module, why_no_kernel
 from hf_linear_attn.ops.masked_softmax import masked_softmax
 from hf_linear_attn.ops.operands import accumulation_dtype
 from hf_linear_attn.ops.recomputed_op import recomputed_op, takes_operators, transformed
@@ -115,8 +115,10 @@ def _inverse_for(q: Tensor, k: Tensor, v: Tensor, m: int) -> Callable[[Tensor, i
         return pseudo_inverse
 
     def why_not() -> str | None:
-        why_no_inverse = kernel_module("support").why_not_pseudo_inverse
-        return why_no_kernels(q, k, v) or why_no_inverse(m, accumulation_dtype(q, k, v), q.device)
+        dtype = accumulation_dtype(q, k, v)
+        return why_no_kernel(
+            (q, k, v), lambda support: support.why_not_pseudo_inverse(m, dtype, q.device)
+        )
 
     if choose_backend(None, q.device.type, why_not) == "triton":
         return kernel_module("pseudo_inverse").pseudo_inverse
