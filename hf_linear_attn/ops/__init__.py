@@ -2,5 +2,6 @@
 
 from hf_linear_attn.ops.feature_maps import FEATURE_MAPS
 from hf_linear_attn.ops.linear_attention import linear_attention
+from hf_linear_attn.ops.recurrent_decoder import RecurrentDecoder
 
-__all__ = ["FEATURE_MAPS", "linear_attention"]
+__all__ = ["FEATURE_MAPS", "RecurrentDecoder", "linear_attention"]

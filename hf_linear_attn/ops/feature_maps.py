@@ -18,6 +18,8 @@ class FeatureMap(NamedTuple):
     """x -> φ(x), differentiable by autograd"""
     backward: Callable[[Tensor, Tensor, Tensor], Tensor]
     """(∂L/∂φ(x), x, φ(x)) -> ∂L/∂x; may write into its first argument"""
+    overwrite: Callable[[Tensor], object]
+    """x -> φ(x) in the memory of x, without autograd"""
 
 
 def _elu(x: Tensor) -> Tensor:
@@ -30,17 +32,28 @@ def _elu_plus_one(x: Tensor) -> Tensor:
     return x.clamp_max(0).exp().add(x.clamp_min(0))
 
 
+def _overwrite_elu_plus_one(x: Tensor) -> None:
+    below = x.clamp_max(0).exp_()
+    x.clamp_min_(0).add_(below)
+
+
 FEATURE_MAPS: dict[str, FeatureMap] = {
     # Features computed by the caller (learned or random maps).
-    "identity": FeatureMap(lambda x: x, lambda grad, x, y: grad),
+    "identity": FeatureMap(lambda x: x, lambda grad, x, y: grad, lambda x: x),
     # cosFormer (Qin et al. 2022). The derivative at 0 is 0, as in torch.relu.
     "relu": FeatureMap(
-        lambda x: x.clamp_min(0), lambda grad, x, y: torch.ops.aten.threshold_backward(grad, y, 0)
+        lambda x: x.clamp_min(0),
+        lambda grad, x, y: torch.ops.aten.threshold_backward(grad, y, 0),
+        lambda x: x.clamp_min_(0),
     ),
     # TransNormer T1 (Qin et al. 2022): no + 1, so weights may be negative.
-    "elu": FeatureMap(_elu, lambda grad, x, y: grad.mul_(x.clamp_max(0).exp())),
+    "elu": FeatureMap(
+        _elu, lambda grad, x, y: grad.mul_(x.clamp_max(0).exp()), lambda x: x.copy_(_elu(x))
+    ),
     # Linear Transformer (Katharopoulos et al. 2020, eq. 7). For x <= 0 the derivative is φ itself.
-    "elu_plus_one": FeatureMap(_elu_plus_one, lambda grad, x, y: grad.mul_(y.clamp_max(1))),
+    "elu_plus_one": FeatureMap(
+        _elu_plus_one, lambda grad, x, y: grad.mul_(y.clamp_max(1)), _overwrite_elu_plus_one
+    ),
 }
 
 
