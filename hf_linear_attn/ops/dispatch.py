@@ -8,12 +8,15 @@ from hf_linear_attn.ops.decode_step import decode_step
 from hf_linear_attn.ops.kernel_modules import kernel_module, why_no_kernel
 from hf_linear_attn.ops.passes import backward_pass, forward_pass
 
+# A map that somebody adds to `feature_maps.FEATURE_MAPS` is unknown to the kernels.
+_KERNEL_MAPS = ("identity", "relu", "elu", "elu_plus_one")
 
-def backend_of(x: Inputs, requested: str | None) -> str:
+
+def backend_of(x: Inputs, settings: Settings, requested: str | None) -> str:
     """The backend that is to run a call, "torch" or "triton".
 
     Args:
-        x: as given to `linear_attention`, checked.
+        x, settings: as given to `linear_attention`, checked.
         requested: the caller's explicit choice or None.
 
     Raises:
@@ -21,6 +24,8 @@ def backend_of(x: Inputs, requested: str | None) -> str:
     """
 
     def why_not() -> str | None:
+        if settings.feature_map not in _KERNEL_MAPS:
+            return f"there is no kernel for feature_map={settings.feature_map!r}"
         return why_no_kernel(x, lambda support: support.why_not(x))
 
     return choose_backend(requested, x.q.device.type, why_not)

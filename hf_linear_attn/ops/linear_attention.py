@@ -89,7 +89,7 @@ def linear_attention(
     save = save and not recompute_states
     if mapped or torch.compiler.is_compiling():
         return _in_graph(x, settings, save, backend)
-    backend = backend_of(x, backend)
+    backend = backend_of(x, settings, backend)
     if is_decode_step(x, settings):
         return run_decode_step(x, settings, backend)
     return _LinearAttention.apply(*x, settings, save, backend)

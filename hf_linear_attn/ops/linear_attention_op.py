@@ -64,7 +64,7 @@ def linear_attention_op(
     """
     x = Inputs(q, k, v, state, q_angles, k_angles, key_mask, segments)
     settings = Settings(feature_map, causal, normalize, chunk_size, eps)
-    backend = backend_of(x, backend)
+    backend = backend_of(x, settings, backend)
     if save_states and backend == "triton":
         raise RuntimeError(
             "this graph was made to keep the states of the PyTorch backend and cannot run on "
@@ -149,7 +149,7 @@ def linear_attention_backward_op(
     settings = Settings(feature_map, causal, normalize, chunk_size, eps)
     found: list[Tensor | None] | None = None
     if states is None:
-        backend = backend_of(x, backend)
+        backend = backend_of(x, settings, backend)
     else:
         # PyTorch made them.
         backend, found = "torch", [*states]

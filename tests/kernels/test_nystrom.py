@@ -77,7 +77,7 @@ def test_16_bits_and_autocast(sizes):
         found = gradients(cast, tensors, num_landmarks=LANDMARKS)
     assert sizes
     for a, b in zip(found, expected, strict=True):
-        assert relative_error(a, b) <= 1e-4
+        assert relative_error(a, b) <= 1e-3
 
 
 def test_rows_of_few_tokens_need_no_inverse(sizes):

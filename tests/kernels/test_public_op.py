@@ -8,7 +8,8 @@ pytest.importorskip("triton")
 
 import hf_linear_attn as hla
 from hf_linear_attn.kernels import decode, passes
-from hf_linear_attn.ops import linear_attention
+from hf_linear_attn.ops import FEATURE_MAPS, linear_attention
+from hf_linear_attn.ops.feature_maps import FeatureMap
 from hf_linear_attn.ops.linear_attention_op import (
     keeps_states,
     linear_attention_backward_op,
@@ -314,6 +315,17 @@ def test_an_explicit_choice_of_what_has_no_kernel(reason, change, ran):
     leaves = {name: change(x) for name, x in leaves.items()}
     with pytest.raises(ValueError, match=f"backend='triton' was asked for, but.*{reason}"):
         linear_attention(**leaves, **keywords, backend="triton")
+    assert ran == []
+
+
+def test_a_feature_map_that_the_kernels_do_not_know(monkeypatch, ran):
+    square = FeatureMap(lambda x: x * x, lambda grad, x, y: grad * 2 * x, lambda x: x.square_())
+    monkeypatch.setitem(FEATURE_MAPS, "square", square)
+    leaves, keywords = arguments(CALLS["bidirectional"], CALLS["bidirectional"].inputs())
+    keywords["feature_map"] = "square"
+    with pytest.raises(ValueError, match="no kernel for feature_map='square'"):
+        linear_attention(**leaves, **keywords, backend="triton")
+    gradients(linear_attention, leaves, keywords)
     assert ran == []
 
 

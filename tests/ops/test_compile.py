@@ -256,6 +256,18 @@ def test_a_compiled_graph_follows_the_backend(monkeypatch):
     assert torch.equal(compiled(**leaves, **others)[0], before)
 
 
+def test_states_that_a_graph_kept_are_read_by_who_made_them():
+    leaves, others = draw(37, CALLS["causal, angles, state"])
+    expected = gradients(linear_attention, leaves, others)[2:]
+    compiled = torch.compile(linear_attention, backend="aot_eager", fullgraph=True)
+    outputs = compiled(**leaves, **others)
+    torch.manual_seed(1)
+    goal = sum((x * torch.randn(x.shape)).sum() for x in outputs)
+    with hla.use_backend("triton"):
+        found = torch.autograd.grad(goal, list(leaves.values()))
+    check_alike(found, expected)
+
+
 def loss(q, k, v):
     return linear_attention(q, k, v, causal=False)[0].square().sum()
 
