@@ -75,13 +75,13 @@ def linear_transformer(q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tens
 
 def cosformer(
     q: Tensor, k: Tensor, v: Tensor, *, causal: bool, key_mask: Tensor | None = None,
-    recompute_states: bool = False,
+    segments: Tensor | None = None, recompute_states: bool = False,
 ) -> Tensor:  # fmt: skip
     """cosFormer whose horizon is the length, angles included."""
     angles = horizon_angles(q.shape[2], q.shape[2], q.device)
     return linear_attention(
         q, k, v, causal=causal, feature_map="relu", q_angles=angles, k_angles=angles,
-        key_mask=key_mask, recompute_states=recompute_states,
+        key_mask=key_mask, segments=segments, recompute_states=recompute_states,
     )[0]  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 
 import torch
+from torch import Tensor
 
 from benchmarks.bench import Bench, Case, Settings
 from benchmarks.cores import (
@@ -22,6 +23,7 @@ CAUSAL_LENGTHS = (512, 1024, 2048, 4096, 8192)
 # Softmax over all pairs of 8,192 tokens takes longer than all the rest together.
 BIDIRECTIONAL_LENGTHS = CAUSAL_LENGTHS[:-1]
 BASE_LENGTH = 4096
+FEW, MANY = 2, 256
 # Causal cosFormer of 12 heads of 64 over 4,096 tokens, forward and backward, in chunks of 64: what
 # has to be multiplied, whatever the code does.
 FLOPS = 7.7e9
@@ -64,7 +66,7 @@ def _against_softmax(bench: Bench, *, length: int, causal: bool) -> None:
 
 
 def _variants(bench: Bench, *, length: int) -> None:
-    """Growth with the length, 16-bit inputs, a padding mask, and the share of the gemm peak."""
+    """Growth with the length, 16-bit inputs, padding, packing, and the share of the gemm peak."""
     settings = bench.settings
     inputs = draw(settings, length)
     # The last eighth of the tokens is padding.
@@ -76,12 +78,20 @@ def _variants(bench: Bench, *, length: int) -> None:
         "cosformer": step(inputs),
         "cosformer-twice-as-long": step(draw(settings, 2 * length)),
         "cosformer-masked": step(inputs, key_mask=mask),
+        "cosformer-few-documents": step(inputs, segments=documents(length, FEW, settings)),
+        "cosformer-many-documents": step(inputs, segments=documents(length, MANY, settings)),
         "cosformer-fp32": step(fp32),
         "cosformer-bf16": step(bf16),
         GEMM: gemm_call(settings.device, settings.dtype),
     })  # fmt: skip
     bench.record_times(timings, f"op/variants/{{name}}/{length}")
     _put_variants(bench, timings, inputs, length)
+
+
+def documents(length: int, count: int, settings: Settings) -> Tensor:
+    """The document of each token, int64 (batch, length), where a row packs so many alike."""
+    ids = torch.arange(length, device=settings.device) * count // length
+    return ids.expand(settings.batch, -1).contiguous()
 
 
 def _put_variants(bench: Bench, timings: Timings, inputs: Inputs, length: int) -> None:
@@ -97,6 +107,11 @@ def _put_variants(bench: Bench, timings: Timings, inputs: Inputs, length: int) -
     put(
         "op/mask_over_none/cosformer", timings.ratio("cosformer-masked", "cosformer"),
         f"time with an eighth of padding / without a mask, {n}", less=True,
+    )  # fmt: skip
+    put(
+        "op/many_documents_over_few/cosformer",
+        timings.ratio("cosformer-many-documents", "cosformer-few-documents"),
+        f"time of {MANY} packed documents / of {FEW}, {n}", less=True,
     )  # fmt: skip
     B, H, _, D = inputs.q.shape
     work = FLOPS * (B * H * length * D**2) / FLOPS_SIZE

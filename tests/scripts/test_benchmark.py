@@ -84,6 +84,7 @@ KEYS = {
         *(f"op/causal/{name}/128" for name in ("cosformer", "linear_transformer")),
         *(f"op/bidirectional/{n}/128" for n in ("cosformer", "linear_transformer", "nystrom")),
         "op/gemm_share/cosformer/128",
+        "op/many_documents_over_few/cosformer",
         *(f"op/{x}/cosformer" for x in ("growth", "bf16_over_fp32", "mask_over_none")),
     },
     "layer": {"layer/cosformer/128"},
