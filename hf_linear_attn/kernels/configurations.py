@@ -60,7 +60,7 @@ def _otherwise(kernel: str, bfloat16: bool, size: int, target: str) -> dict[str,
     """What has to differ, lest ptxas spill: to fit twice, it cuts at 128 registers of 8 warps."""
     if target == "sm_80" and kernel in (("grad_v",) if bfloat16 else ("grad_q", "grad_k")):
         return {"warps": 4}
-    if target == "sm_100" and kernel == "grad_v" and not bfloat16:
+    if target in ("sm_90", "sm_100") and kernel == "grad_v" and not bfloat16:
         return {"warps": 4}
     if target == "sm_100" and bfloat16 and size >= 128:
         return {

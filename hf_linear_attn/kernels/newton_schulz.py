@@ -92,7 +92,7 @@ def _multiply(
     """out = diagonal·1 + factor·x·y + share·more, of matrices in memory; transposed where FLIP.
 
     Args:
-        out: not x or y. It may be `more`: a number is read by whom it is written.
+        out: not x or y. It may be `more`: what is written waits for what is read there.
         more: not read where `share` is 0.
     """
     for tile in range(0, tl.cdiv(M, BM) * tl.cdiv(M, BM)):

@@ -105,7 +105,8 @@ def _differentiable(A: Tensor, Z: Tensor, iterations: int, grad: Tensor) -> tupl
     a, z = A.view_as(A), Z.view_as(Z)
     result = z
     eye = torch.eye(A.shape[-1], dtype=A.dtype, device=A.device)
-    for _ in range(iterations):
-        AZ = a @ result
-        result = 0.25 * result @ (13 * eye - AZ @ (15 * eye - AZ @ (7 * eye - AZ)))
-    return torch.autograd.grad(result, (a, z), grad, create_graph=True)
+    with torch.autocast(A.device.type, enabled=False):
+        for _ in range(iterations):
+            AZ = a @ result
+            result = 0.25 * result @ (13 * eye - AZ @ (15 * eye - AZ @ (7 * eye - AZ)))
+        return torch.autograd.grad(result, (a, z), grad, create_graph=True)

@@ -43,22 +43,25 @@ def pairwise(factors: dict[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
         for y in factors[b]
     }
     while open_pairs:
-        row = dict(min(open_pairs, key=str))
-        for name in names:
-            if name not in row:
-                row[name] = max(
-                    factors[name], key=lambda value: _gain(row, name, value, names, open_pairs)
-                )
-        open_pairs -= set(itertools.combinations([(name, row[name]) for name in names], 2))
+        seed = dict(min(open_pairs, key=str))
+        orders = (names[i:] + names[:i] for i in range(len(names)))
+        rows = [_filled(seed, order, factors, names, open_pairs) for order in orders]
+        row = max(rows, key=lambda row: len(_pairs(row, names) & open_pairs))
+        open_pairs -= _pairs(row, names)
         yield row
 
 
-def _gain(row, name, value, names, open_pairs) -> int:
-    def pair(other):
-        found = sorted([(name, value), (other, row[other])], key=lambda x: names.index(x[0]))
-        return tuple(found) in open_pairs
+def _pairs(row, names) -> set:
+    return set(itertools.combinations([(name, row[name]) for name in names if name in row], 2))
 
-    return sum(pair(other) for other in row)
+
+def _filled(row, order, factors, names, open_pairs) -> dict[str, Any]:
+    """A row completed name by name, each time with the value that has most open pairs."""
+    for name in order:
+        if name not in row:
+            choices = [{**row, name: value} for value in factors[name]]
+            row = max(choices, key=lambda choice: len(_pairs(choice, names) & open_pairs))
+    return row
 
 
 _MAPS = ("relu", "elu_plus_one", "identity", "elu")
