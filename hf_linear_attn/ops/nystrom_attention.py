@@ -115,10 +115,8 @@ def _inverse_for(q: Tensor, k: Tensor, v: Tensor, m: int) -> Callable[[Tensor, i
         return pseudo_inverse
 
     def why_not() -> str | None:
-        dtype = accumulation_dtype(q, k, v)
-        return why_no_kernel(
-            (q, k, v), lambda support: support.why_not_pseudo_inverse(m, dtype, q.device)
-        )
+        matrices = q.new_empty(0, m, m, dtype=accumulation_dtype(q, k, v))
+        return why_no_kernel((q, k, v), lambda support: support.why_no_inverse(matrices))
 
     if choose_backend(None, q.device.type, why_not) == "triton":
         return kernel_module("pseudo_inverse").pseudo_inverse

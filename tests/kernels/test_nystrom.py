@@ -90,7 +90,7 @@ def test_rows_of_few_tokens_need_no_inverse(sizes):
 
 @pytest.mark.parametrize(
     ("reason", "landmarks", "dtype"),
-    [("num_landmarks=65", 65, torch.float32), ("torch.float64", 5, torch.float64)],
+    [("up to 64 rows", 65, torch.float32), ("got torch.float64", 5, torch.float64)],
 )
 def test_what_the_kernel_does_not_do_is_refused(reason, landmarks, dtype, sizes):
     tensors = draw(dtype)
