@@ -11,7 +11,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from hf_linear_attn import backend
 from hf_linear_attn.backend import choose_backend, resolve_backend, use_backend
 from hf_linear_attn.kernels import starting
-from hf_linear_attn.ops import kernel_modules, linear_attention
+from hf_linear_attn.ops import RecurrentDecoder, kernel_modules, linear_attention
 from hf_linear_attn.ops.linear_attention_op import keeps_states
 
 
@@ -137,6 +137,11 @@ def test_code_that_came_with_a_model_has_no_kernels(monkeypatch):
     q, k, v = qkv()
     with pytest.raises(ValueError, match="kernels are part of the installed package"):
         linear_attention(q, k, v, causal=True, backend="triton")
+
+
+def test_a_recurrent_decoder_is_pytorch_s():
+    with use_backend("triton"), pytest.raises(ValueError, match="a RecurrentDecoder is PyTorch's"):
+        RecurrentDecoder(torch.zeros(1, 2, 4, 5), 2)
 
 
 def test_graphs_keep_states_where_one_backend_alone_can_run():
