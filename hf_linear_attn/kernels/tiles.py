@@ -8,7 +8,7 @@ row of a chunk by int64 offsets, offsets from there on are int32, which saves re
 
 # Triton has no types for what a kernel is called with and computes.
 # pyright: reportCallIssue=false, reportArgumentType=false
-# pyright: reportOperatorIssue=false, reportAssignmentType=false
+# pyright: reportOperatorIssue=false, reportAssignmentType=false, reportOptionalSubscript=false
 
 import triton
 import triton.language as tl
