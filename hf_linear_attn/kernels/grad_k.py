@@ -9,8 +9,7 @@ import triton.language as tl
 
 from hf_linear_attn.kernels.own_rows import (
     live_rows,
-    load_ids,
-    load_turn,
+    load_rows,
     own_chunk,
     own_state,
     real_keys,
@@ -51,8 +50,9 @@ def grad_k(
     v += b * v_b + g * v_h + first * v_n
 
     real = real_keys(mask, b * N, rows, inside)
-    c, s = load_turn(cos_k, sin_k, b * cos_k_b, rows, inside)
-    ids = load_ids(segments, b * N, rows, inside)
+    c = load_rows(cos_k, b * cos_k_b, rows, inside)
+    s = load_rows(sin_k, b * cos_k_b, rows, inside)
+    ids = load_rows(segments, b * N, rows, inside)
     one = tl.full((C,), 1.0, tl.float32)
     dK, _ = through_states(
         v, v_n, own, real, one, ids, before, behind, b * (tl.cdiv(N, C) + 1) + t, c, s, prefix,

@@ -12,8 +12,7 @@ import triton.language as tl
 
 from hf_linear_attn.kernels.own_rows import (
     live_rows,
-    load_ids,
-    load_turn,
+    load_rows,
     own_chunk,
     own_heads,
     own_state,
@@ -55,9 +54,10 @@ def grad_q(
     v += b * v_b + g * v_h + first * v_n
     grad += b * grad_b + h * grad_h + first * grad_n
 
-    c, s = load_turn(cos_q, sin_q, b * cos_q_b, rows, inside)
+    c = load_rows(cos_q, b * cos_q_b, rows, inside)
+    s = load_rows(sin_q, b * cos_q_b, rows, inside)
     alive, factor, down = live_rows(scale, low, bh * N, rows, inside, C, NORM)
-    ids = load_ids(segments, b * N, rows, inside)
+    ids = load_rows(segments, b * N, rows, inside)
     dQ, _ = through_states(
         grad, grad_n, own, alive, down, ids, before, behind, b * (tl.cdiv(N, C) + 1) + t, c, s,
         prefix, suffix, own_state(t, bg, N, R, cos_q, C, D, DV, NORM, INNER), features, D, DV, C,

@@ -9,8 +9,7 @@ import triton.language as tl
 
 from hf_linear_attn.kernels.own_rows import (
     live_rows,
-    load_ids,
-    load_turn,
+    load_rows,
     own_chunk,
     own_state,
     real_keys,
@@ -40,8 +39,9 @@ def grad_v(
     k += b * k_b + g * k_h + first * k_n
 
     real = real_keys(mask, b * N, rows, inside)
-    c, s = load_turn(cos_k, sin_k, b * cos_k_b, rows, inside)
-    ids = load_ids(segments, b * N, rows, inside)
+    c = load_rows(cos_k, b * cos_k_b, rows, inside)
+    s = load_rows(sin_k, b * cos_k_b, rows, inside)
+    ids = load_rows(segments, b * N, rows, inside)
     # The state has sums of its features, of which values know nothing.
     at = own_state(t, bg, N, 1, cos_k, C, D, DV, NORM, INNER)
     dV, _ = through_states(

@@ -8,8 +8,7 @@ import triton
 import triton.language as tl
 
 from hf_linear_attn.kernels.own_rows import (
-    load_ids,
-    load_turn,
+    load_rows,
     own_chunk,
     own_heads,
     own_state,
@@ -48,8 +47,9 @@ def output(
     k += b * k_b + g * k_h + first * k_n
     v += b * v_b + g * v_h + first * v_n
 
-    c, s = load_turn(cos_q, sin_q, b * cos_q_b, rows, inside)
-    ids = load_ids(segments, b * N, rows, inside)
+    c = load_rows(cos_q, b * cos_q_b, rows, inside)
+    s = load_rows(sin_q, b * cos_q_b, rows, inside)
+    ids = load_rows(segments, b * N, rows, inside)
     O, d = through_states(
         q, q_n, own, inside, None, ids, before, behind, b * (tl.cdiv(N, C) + 1) + t, c, s, prefix,
         suffix, own_state(t, bg, N, R, cos_q, C, D, DV, NORM, INNER), columns, D, DV, C, BK, BV,

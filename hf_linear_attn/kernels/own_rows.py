@@ -53,14 +53,12 @@ def own_state(
 
 
 @triton.jit
-def load_turn(cos, sin, at, rows, inside):
-    """cos and sin (C,) of the angles of rows, fp32; None without angles."""
-    c = None
-    s = None
-    if cos is not None:
-        c = tl.load(cos + at + rows, mask=inside, other=0.0)
-        s = tl.load(sin + at + rows, mask=inside, other=0.0)
-    return c, s
+def load_rows(x, at, rows, inside):
+    """A number (C,) for each of the rows, 0 outside; None where x is."""
+    numbers = None
+    if x is not None:
+        numbers = tl.load(x + at + rows, mask=inside, other=0)
+    return numbers
 
 
 @triton.jit
@@ -84,15 +82,6 @@ def live_rows(scale, low, at, rows, inside, C: tl.constexpr, NORM: tl.constexpr)
     if NORM:
         down = tl.load(low + at + rows, mask=alive, other=0.0)
     return alive, factor, down
-
-
-@triton.jit
-def load_ids(segments, at, rows, inside):
-    """Documents (C,) of rows; None where all are of one."""
-    ids = None
-    if segments is not None:
-        ids = tl.load(segments + at + rows, mask=inside, other=0)
-    return ids
 
 
 @triton.jit

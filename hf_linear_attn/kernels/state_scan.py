@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from hf_linear_attn.kernels.own_rows import live_rows, load_ids, load_turn, real_keys
+from hf_linear_attn.kernels.own_rows import live_rows, load_rows, real_keys
 from hf_linear_attn.kernels.tiles import load_features, load_tile, store_tile
 
 
@@ -94,7 +94,7 @@ def state_scan(
             outgoing = behind
             if REVERSE:
                 outgoing = before
-            wanted = inside & (load_ids(segments, b * N, rows, inside) == outgoing)
+            wanted = inside & (load_rows(segments, b * N, rows, inside) == outgoing)
             # A carried state of another document ends here; a select, lest 0 · inf be NaN.
             same = (before == behind) | (j > 0)
             S = tl.where(same, S, 0.0)
@@ -115,7 +115,8 @@ def state_scan(
         # Factors go to the features, and the sums z are of the features as they were rounded: so a
         # mean of the values cancels against the normaliser to the last bit.
         if cos is not None:
-            c, s = load_turn(cos, sin, b * angle_b, rows, inside)
+            c = load_rows(cos, b * angle_b, rows, inside)
+            s = load_rows(sin, b * angle_b, rows, inside)
             wide = X.to(tl.float32)
             X = (wide * (factor * c)[:, None]).to(TY)
             X_sin = (wide * (factor * s)[:, None]).to(TY)

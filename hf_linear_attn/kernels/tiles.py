@@ -8,12 +8,12 @@ row of a chunk by int64 offsets, offsets from there on are int32, which saves re
 
 # Triton has no types for what a kernel is called with and computes.
 # pyright: reportCallIssue=false, reportArgumentType=false
-# pyright: reportOperatorIssue=false, reportAssignmentType=false
+# pyright: reportOperatorIssue=false, reportAssignmentType=false, reportOptionalSubscript=false
 
 import triton
 import triton.language as tl
 
-from hf_linear_attn.kernels.own_rows import load_turn
+from hf_linear_attn.kernels.own_rows import load_rows
 
 
 @triton.jit
@@ -107,14 +107,15 @@ def pair_weights(
 
     Args:
         cos_rows, sin_rows: (C,) of the tokens along the rows; None = no angles.
-        cos, sin, angle_at: as in `load_turn`, of the tokens along the columns.
+        cos, sin, angle_at: as in `load_rows`, of the tokens along the columns.
         ids: documents (C,) or None.
         TRIANGLE: "lower" keeps rows ≥ columns, "upper" rows ≤ columns, "" all.
     """
     weight = tl.full((C, C), 1.0, tl.float32)
     if cos_rows is not None:
         # cos(a − b) = cos a cos b + sin a sin b.
-        c, s = load_turn(cos, sin, angle_at, rows, inside)
+        c = load_rows(cos, angle_at, rows, inside)
+        s = load_rows(sin, angle_at, rows, inside)
         weight = cos_rows[:, None] * c[None, :] + sin_rows[:, None] * s[None, :]
     at = tl.arange(0, C)
     if TRIANGLE == "lower":

@@ -129,11 +129,18 @@ def run(job: Compile) -> tuple[bool, str]:
     try:
         used = compile_case(case, job.configuration)
     except Exception as error:
-        return False, f"{_line(case, job.configuration)}  does not compile: {error!r}"
+        return False, f"{_line(case, job.configuration)}  does not compile: {_cause(error)}"
     passed = not used.too_much(case.target)
     numbers = f"{used.registers:4} {used.spills:6} {used.stack:5} {used.shared:7}"
     verdict = "" if passed else "  REFUSED"
     return passed, f"{_line(case, job.configuration)} {numbers}{verdict}"
+
+
+def _cause(error: BaseException) -> str:
+    """What the compiler ran into, without the code around it."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return f"{type(error).__name__}: {str(error).splitlines()[-1] if str(error) else ''}"
 
 
 def _line(case, configuration: Configuration) -> str:
