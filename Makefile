@@ -31,7 +31,7 @@ gpu: $(STAMP)  ## the tests that need a GPU
 	$(BIN)/python -m pytest -m gpu
 
 kernels: $(STAMP)  ## Triton kernels without a GPU: interpreter, and compiles for every target
-	TRITON_INTERPRET=1 $(BIN)/python -m pytest tests/kernels -m kernels
+	TRITON_INTERPRET=1 $(BIN)/python -m pytest -n 2 tests/kernels -m kernels
 	$(BIN)/python -m tests.kernels.gate
 
 kernels-full: $(STAMP)  ## every entry of the launch table compiled with every pattern

@@ -4,11 +4,13 @@
 #     scripts/device_check.sh [FOLDER]             # results go there; default: runs/device_check
 #     scripts/device_check.sh --dry-run [FOLDER]   # the same steps without a GPU, at tiny sizes
 #
-# 1. The tests marked `gpu`: kernels against float64, flash_attention_2 against sdpa. What is
-#    skipped is printed by name.
-# 2. scripts/benchmark.py against SDPA, and against flash-attn and flash-linear-attention where they
+# 1. The tests of the Triton kernels, compiled for the GPU; in a dry run some of them, in Triton's
+#    interpreter.
+# 2. The tests marked `gpu`: ops against float64, flash_attention_2 against sdpa. What is skipped is
+#    printed by name.
+# 3. scripts/benchmark.py against SDPA, and against flash-attn and flash-linear-attention where they
 #    are installed.
-# 3. FOLDER/device_check.json and a table of both.
+# 4. FOLDER/device_check.json and a table of all.
 #
 # Exit code 0: every step ended well. A step that fails or runs out of time does not stop the others.
 set -uo pipefail
@@ -37,17 +39,21 @@ step() {
 }
 
 if [ -n "$dry" ]; then
-    # Kernels run in Triton's interpreter, where Triton is installed; tests skip by name elsewhere.
-    export TRITON_INTERPRET=1
     device=(--device cpu --batch 1 --heads 2 --head_dim 16 --rounds 1 --lengths 128)
+    # The interpreter takes minutes for all.
+    kernels=(env TRITON_INTERPRET=1 "$python" -m pytest -k "b04 or features or one_token")
 else
     device=(--device cuda --batch 8 --heads 16 --rounds 7 --lengths 1024,4096,8192)
+    kernels=("$python" -m pytest)
+    # Most of the time goes into compiling.
+    if "$python" -c 'import xdist' 2>/dev/null; then kernels+=(-n 8); fi
 fi
 
+step kernels 170 "${kernels[@]}" -m kernels -rs -q --junitxml "$out/kernels.xml" tests/kernels
 # Only the files that have such tests: the others import what this machine need not have.
 mapfile -t files < <(grep -rl --include='*.py' 'mark\.gpu' tests)
-step tests 200 "$python" -m pytest -m gpu -rs -q --junitxml "$out/tests.xml" "${files[@]}"
-step benchmark 230 "$python" scripts/benchmark.py --suite op,decode,memory,compare "${device[@]}" \
+step tests 100 "$python" -m pytest -m gpu -rs -q --junitxml "$out/tests.xml" "${files[@]}"
+step benchmark 200 "$python" scripts/benchmark.py --suite op,decode,memory,compare "${device[@]}" \
     --tokens 1000 --json "$out/benchmark.json" --markdown "$out/benchmark.md" \
     --plot "$out/benchmark.png"
 "$python" scripts/device_report.py "$out" ${dry:+--dry-run}

@@ -6,6 +6,7 @@ python scripts/device_report.py runs/device_check
 import json
 import sys
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--dry-run", action="store_true", help="say that no GPU was used")
     args = parser.parse_args(argv)
     steps = read_steps(args.folder / "steps.tsv")
-    tests = read_tests(args.folder / "tests.xml")
+    tests = read_tests(args.folder)
     measured = args.folder / "benchmark.json"
     results = read_results(measured) if measured.is_file() else Results()
     content = {"dry_run": args.dry_run, "steps": steps, "tests": tests}
@@ -60,12 +61,14 @@ def read_steps(file: Path) -> list[dict[str, Any]]:
         raise ValueError(f"{file} is not what scripts/device_check.sh writes: {error}") from error
 
 
-def read_tests(file: Path) -> dict[str, Any]:
-    """How many tests passed, and the names of those that failed or were skipped, with why."""
+def read_tests(folder: Path) -> dict[str, Any]:
+    """How many tests passed, and the names of those that failed or were skipped, with why.
+
+    Args:
+        folder: what pytest wrote there as XML, one file a step.
+    """
     found: dict[str, Any] = {"passed": 0, "failed": {}, "skipped": {}}
-    if not file.is_file():
-        return found
-    for case in ElementTree.parse(file).iter("testcase"):
+    for case in (case for file in sorted(folder.glob("*.xml")) for case in _cases(file)):
         name = f"{case.get('classname')}::{case.get('name')}"
         bad = [node for kind in ("failure", "error") for node in case.findall(kind)]
         skipped = case.find("skipped")
@@ -76,6 +79,10 @@ def read_tests(file: Path) -> dict[str, Any]:
         else:
             found["passed"] += 1
     return found
+
+
+def _cases(file: Path) -> Iterator[ElementTree.Element]:
+    return ElementTree.parse(file).iter("testcase")
 
 
 def _show(console: Console, args, content: dict[str, Any], results: Results) -> None:

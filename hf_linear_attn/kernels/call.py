@@ -6,7 +6,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hf_linear_attn.kernels.configurations import configuration, head_size, target_of
+from hf_linear_attn.kernels.configurations import (
+    Configuration,
+    configuration,
+    head_size,
+    target_of,
+)
 from hf_linear_attn.kernels.documents import carried_documents
 from hf_linear_attn.kernels.launching import operand_type
 from hf_linear_attn.linear_attention_types import Inputs, Settings
@@ -28,7 +33,7 @@ class Call:
         self.E = self.Dv + settings.normalize
         self.inner = settings.causal or x.segments is not None
         self.two_ways = x.segments is not None and not settings.causal
-        self.chunk = self._configuration("output").chunk
+        self.chunk = self.configuration("output").chunk
         self.query_chunks = self.tiles(self.N, self.chunk)
         self.key_chunks = self.tiles(self.M, self.chunk)
         self.q, self.k, self.v = (self.rows(t) for t in (x.q, x.k, x.v))
@@ -50,11 +55,6 @@ class Call:
             return x
         return x.contiguous()
 
-    @staticmethod
-    def steps(x: Tensor) -> tuple[int, int, int]:
-        """Strides of batch, head and token."""
-        return x.stride(0), x.stride(1), x.stride(2)
-
     @cached_property
     def turn_steps(self) -> tuple[int, int]:
         """Strides of the batch in the tables of cos and sin, of queries and keys."""
@@ -75,32 +75,54 @@ class Call:
         """(chunks, B·G, F·E); one chunk for all where a chunk has no pairs of its own."""
         return self.key_chunks if self.inner else 1, self.B * self.G, self.F * self.E
 
-    def kind(self) -> dict[str, bool]:
-        """Which pairs attend."""
-        return {"CAUSAL": self.settings.causal, "INNER": self.inner}
+    @cached_property
+    def operands(self) -> dict[str, Any]:
+        """What kernels take of a call, by the names of their arguments."""
+        before, behind = self.borders
+        return {
+            "q": self.q, "k": self.k, "v": self.v,
+            "cos_q": self.q_turn[0], "sin_q": self.q_turn[1], "cos_q_b": self.turn_steps[0],
+            "cos_k": self.k_turn[0], "sin_k": self.k_turn[1], "cos_k_b": self.turn_steps[1],
+            "mask": self.mask, "segments": self.segments, "before": before, "behind": behind,
+            **steps("q", self.q), **steps("k", self.k), **steps("v", self.v),
+            "N": self.N, "H": self.H, "G": self.G, "R": self.R, "eps": self.settings.eps,
+            "D": self.D, "DV": self.Dv, "MAP": self.settings.feature_map,
+            "TY": operand_type(self.x.q.dtype), "NORM": self.settings.normalize,
+            "CAUSAL": self.settings.causal, "INNER": self.inner,
+        }  # fmt: skip
 
-    def launch(self, kernel: str) -> tuple[dict[str, Any], dict[str, int]]:
-        """Constants of a kernel that all share, and its launch options."""
-        found = self._configuration(kernel)
-        tiles = {
-            "D": self.D,
-            "DV": self.Dv,
-            "C": self.chunk,
-            "BK": found.features,
-            "BV": found.columns,
-            "MAP": self.settings.feature_map,
-            "TY": operand_type(self.x.q.dtype),
-            "NORM": self.settings.normalize,
-        }
-        return tiles, {"num_warps": found.warps, "num_stages": found.stages}
+    def configuration(self, kernel: str) -> Configuration:
+        """Tiles and launch options of a kernel."""
+        return call_configuration(kernel, self.x)
 
-    def _configuration(self, kernel: str):
-        size, target = head_size(self.D, self.Dv), target_of(self.x.q.device)
-        assert size is not None
-        assert target is not None
-        found = configuration(kernel, self.x.q.dtype, size, target)
-        assert found is not None
-        return found
+    def launch(self, kernel: Any, grid: tuple[int, ...], **own: Any) -> None:
+        """Run a kernel.
+
+        Args:
+            kernel: made by `triton.jit`; what its arguments are called says what it gets.
+            grid: its programs.
+            own: arguments that the call's operands do not have, or have otherwise.
+        """
+        found = self.configuration(kernel.__name__)
+        tiles = {"C": found.chunk, "BK": found.features, "BV": found.columns}
+        given = {**self.operands, **tiles, **own}
+        arguments = {name: given[name] for name in kernel.arg_names}
+        kernel[grid](**arguments, num_warps=found.warps, num_stages=found.stages)
+
+
+def call_configuration(kernel: str, x: Inputs) -> Configuration:
+    """Tiles and launch options of a kernel for a call that `support.why_not` lets through."""
+    size, target = head_size(x.q.shape[-1], x.v.shape[-1]), target_of(x.q.device)
+    assert size is not None
+    assert target is not None
+    found = configuration(kernel, x.q.dtype, size, target)
+    assert found is not None
+    return found
+
+
+def steps(name: str, x: Tensor) -> dict[str, int]:
+    """Strides of batch, head and token, as kernels call them."""
+    return {f"{name}_b": x.stride(0), f"{name}_h": x.stride(1), f"{name}_n": x.stride(2)}
 
 
 def tables(angles: Tensor | None) -> tuple[Tensor | None, Tensor | None]:

@@ -12,11 +12,14 @@ import torch
 HEAD_SIZES = (32, 64, 128, 256)
 """a head size is served by the next of these"""
 
+MATRIX_SIZES = (16, 32, 64)
+"""rows of a matrix to invert; likewise"""
+
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 class Configuration(NamedTuple):
-    """Tiles and launch options of one kernel."""
+    """Tiles and launch options of one kernel; a tile that it does not have is 1."""
 
     chunk: int
     """C, tokens of a chunk"""
@@ -28,37 +31,80 @@ class Configuration(NamedTuple):
     stages: int
 
 
-KERNELS = ("state_scan", "output", "grad_rows", "grad_q", "grad_k", "grad_v")
 TARGETS = ("sm_80", "sm_90", "sm_100", "gfx942")
 
+CHUNKED = ("state_scan", "output", "grad_rows", "grad_q", "grad_k", "grad_v")
+"""kernels over chunks of tokens; those of a call share the chunk, a state is saved for each"""
+LINEAR_ATTENTION = (*CHUNKED, "split_scan", "decode_step")
+"""all that a call of linear attention may need"""
+PSEUDO_INVERSE = ("newton_schulz", "newton_schulz_backward")
+_OF_FP32 = ("split_scan", *PSEUDO_INVERSE)
+"""kernels that see fp32 numbers alone, whatever the dtype of a call"""
 
-def _configuration(kernel: str, dtype: torch.dtype, target: str) -> Configuration:
-    """All kernels of a call share the chunk: a state is saved for each."""
-    # fp32 products are sums in registers, without tensor cores: chunks of 64 spill there.
-    chunk = 64 if dtype == torch.bfloat16 else 32
+
+def _chunked(kernel: str, dtype: torch.dtype, size: int, target: str) -> Configuration:
     # 256 threads: AMD's warps have 64 of them.
     warps = 4 if target.startswith("gfx") else 8
     if dtype == torch.bfloat16:
-        return Configuration(chunk, 32, 32, warps, 2)
-    # The tiles that are summed over are narrow, and there is one stage: ptxas spills otherwise.
-    features = 32 if kernel in ("grad_q", "grad_k") else 16
-    columns = 16 if kernel in ("grad_q", "grad_k") else 32
-    return Configuration(chunk, features, columns, warps, 1)
+        found = Configuration(64, 32, 32, warps, 2)
+    # Other products are sums in registers, without tensor cores: chunks of 64 spill there, so do
+    # wide tiles of what is summed over, and second stages.
+    elif kernel in ("grad_q", "grad_k"):
+        found = Configuration(32, 32, 16, warps, 1)
+    else:
+        found = Configuration(32, 16, 32, warps, 1)
+    return found._replace(**_otherwise(kernel, dtype == torch.bfloat16, size, target))
 
 
-TABLE: dict[tuple[str, torch.dtype, int, str], tuple[Configuration, ...]] = {
-    (kernel, dtype, size, target): (_configuration(kernel, dtype, target),)
-    for kernel in KERNELS
-    for dtype in DTYPES
-    for size in HEAD_SIZES
-    for target in TARGETS
-}
-"""(kernel, dtype, head size, target) -> at most four configurations, the first is used"""
+def _otherwise(kernel: str, bfloat16: bool, size: int, target: str) -> dict[str, int]:
+    """What has to differ, lest ptxas spill: to fit twice, it cuts at 128 registers of 8 warps."""
+    if target == "sm_80" and kernel in (("grad_v",) if bfloat16 else ("grad_q", "grad_k")):
+        return {"warps": 4}
+    if target in ("sm_90", "sm_100") and kernel == "grad_v" and not bfloat16:
+        return {"warps": 4}
+    if target == "sm_100" and bfloat16 and size >= 128:
+        return {
+            "output": {"features": 16},
+            "grad_v": {"features": 16},
+            "grad_q": {"stages": 1},
+        }.get(kernel, {})
+    return {}
+
+
+Key = tuple[str, torch.dtype, int, str]
+"""kernel, dtype, head size or rows of a matrix, target"""
+
+
+def _table() -> dict[Key, tuple[Configuration, ...]]:
+    table: dict[Key, tuple[Configuration, ...]] = {}
+    for target in TARGETS:
+        for size in HEAD_SIZES:
+            for dtype in DTYPES:
+                for kernel in CHUNKED:
+                    key = kernel, dtype, size, target
+                    table[key] = (_chunked(*key),)
+                # The state's columns: 16 of 128 features, twice with angles, are 32 registers.
+                table["decode_step", dtype, size, target] = (Configuration(1, size, 16, 4, 1),)
+            table["split_scan", torch.float32, size, target] = (Configuration(1, 1, 1024, 4, 1),)
+        for size in MATRIX_SIZES:
+            for kernel in PSEUDO_INVERSE:
+                found = Configuration(1, min(size, 32), 16, 4, 1)
+                table[kernel, torch.float32, size, target] = (found,)
+    return table
+
+
+TABLE = _table()
+"""`Key` -> at most four configurations, the first is used"""
 
 
 def head_size(D: int, Dv: int) -> int | None:
     """The entry of the table for a head size, or None where there is none."""
     return next((size for size in HEAD_SIZES if max(D, Dv) <= size), None)
+
+
+def matrix_size(m: int) -> int | None:
+    """The entry of the table for matrices of m rows, or None where there is none."""
+    return next((size for size in MATRIX_SIZES if m <= size), None)
 
 
 def target_of(device: torch.device) -> str | None:
@@ -80,5 +126,7 @@ def target_of(device: torch.device) -> str | None:
 
 def configuration(kernel: str, dtype: torch.dtype, size: int, target: str) -> Configuration | None:
     """How a kernel is launched, or None where there is no kernel."""
+    if kernel in _OF_FP32:
+        dtype = torch.float32
     found = TABLE.get((kernel, dtype, size, target))
     return found[0] if found else None

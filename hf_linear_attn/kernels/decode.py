@@ -8,13 +8,10 @@ import torch
 import triton
 from torch import Tensor
 
-from hf_linear_attn.kernels.call import tables
+from hf_linear_attn.kernels.call import call_configuration, tables
 from hf_linear_attn.kernels.decode_step import decode_step
 from hf_linear_attn.kernels.launching import on_device
 from hf_linear_attn.linear_attention_types import Inputs, Settings
-
-# A state of 128 features, fp32, twice with angles: 16 columns of it are 32 registers a thread.
-_COLUMNS = 16
 
 
 def decode(x: Inputs, settings: Settings) -> tuple[Tensor, Tensor]:
@@ -34,12 +31,12 @@ def decode(x: Inputs, settings: Settings) -> tuple[Tensor, Tensor]:
     steps = [0 if cos is None or cos.shape[0] == 1 else 1 for cos, _ in turns]
     out = x.v.new_empty(B, H, 1, Dv)
     new = x.v.new_empty(B, G, F, Dv + settings.normalize, dtype=torch.float32)
-    columns = min(_COLUMNS, triton.next_power_of_2(Dv))
+    found = call_configuration("decode_step", x)
     with on_device(x.q.device):
-        decode_step[(B * G, -(-Dv // columns))](
+        decode_step[(B * G, -(-Dv // found.columns))](
             q, k, v, *turns[0], *turns[1], mask, state, out, new, q.stride(0), q.stride(1),
             k.stride(0), k.stride(1), v.stride(0), v.stride(1), *steps, G, H // G, settings.eps,
-            D=D, DV=Dv, BD=triton.next_power_of_2(D), BV=columns, MAP=settings.feature_map,
-            NORM=settings.normalize, num_warps=4,
+            D=D, DV=Dv, BD=triton.next_power_of_2(D), BV=found.columns, MAP=settings.feature_map,
+            NORM=settings.normalize, num_warps=found.warps,
         )  # fmt: skip
     return out, new

@@ -3,6 +3,7 @@
 import triton
 import triton.language as tl
 
+from hf_linear_attn.kernels.own_rows import own_chunk
 from hf_linear_attn.kernels.tiles import load_tile
 
 
@@ -20,14 +21,8 @@ def grad_rows(
         scale, low: fp32 (B, H, N), written; low, and all before it, with NORM only.
         DROP: rows without gradient are dead, whatever stands in them.
     """
-    chunks = tl.cdiv(N, C)
-    t = tl.program_id(0) % chunks
-    bh = (tl.program_id(0) // chunks).to(tl.int64)
+    _, first, own, rows, inside, bh = own_chunk(N, C)
     b = bh // H
-    own = tl.arange(0, C)
-    rows = t * C + own
-    inside = rows < N
-    first = (t * C).to(tl.int64)
     grad += b * grad_b + (bh - b * H) * grad_h + first * grad_n
     place = (bh * N + first) * DV
     dots = tl.zeros((C,), tl.float32)

@@ -7,13 +7,15 @@
 import triton
 import triton.language as tl
 
-from hf_linear_attn.kernels.tiles import (
-    features_through_state,
-    load_features,
-    load_tile,
-    pair_weights,
-    store_tile,
+from hf_linear_attn.kernels.own_rows import (
+    load_rows,
+    own_chunk,
+    own_heads,
+    own_state,
+    real_keys,
 )
+from hf_linear_attn.kernels.through_states import through_states
+from hf_linear_attn.kernels.tiles import load_tile, pair_weights, products, store_tile
 
 
 @triton.jit
@@ -38,64 +40,27 @@ def output(
         rest: what rounding took from `out`, with NORM in 16 bits, else None.
         INNER: pairs inside the chunk count, too.
     """
-    E: tl.constexpr = DV + 1 if NORM else DV
-    F: tl.constexpr = D if cos_q is None else 2 * D
-    chunks = tl.cdiv(N, C)
-    t = tl.program_id(0) % chunks
-    bh = (tl.program_id(0) // chunks).to(tl.int64)
-    b = bh // (G * R)
-    h = bh - b * (G * R)
-    g = h // R
-    bg = b * G + g
-    groups = (tl.num_programs(0) // chunks // R).to(tl.int64)
+    t, first, own, rows, inside, bh = own_chunk(N, C)
+    b, h, g, bg = own_heads(bh, G, R)
     columns = tl.program_id(1) * BV + tl.arange(0, BV)
-    own = tl.arange(0, C)
-    rows = t * C + own
-    inside = rows < N
-    first = (t * C).to(tl.int64)
     q += b * q_b + h * q_h + first * q_n
     k += b * k_b + g * k_h + first * k_n
     v += b * v_b + g * v_h + first * v_n
 
-    c = None
-    s = None
-    if cos_q is not None:
-        c = tl.load(cos_q + b * cos_q_b + rows, mask=inside, other=0.0)
-        s = tl.load(sin_q + b * cos_q_b + rows, mask=inside, other=0.0)
-    ids = None
-    reading = inside
-    if segments is not None:
-        ids = tl.load(segments + b * N + rows, mask=inside, other=0)
-        reading = inside & (ids == tl.load(before + b * (chunks + 1) + t))
-    at = bg * (F * E)
+    c = load_rows(cos_q, b * cos_q_b, rows, inside)
+    s = load_rows(sin_q, b * cos_q_b, rows, inside)
+    ids = load_rows(segments, b * N, rows, inside)
+    O, d = through_states(
+        q, q_n, own, inside, None, ids, before, behind, b * (tl.cdiv(N, C) + 1) + t, c, s, prefix,
+        suffix, own_state(t, bg, N, R, cos_q, C, D, DV, NORM, INNER), columns, D, DV, C, BK, BV,
+        MAP, TY, NORM, "queries",
+    )  # fmt: skip
     if INNER:
-        at = (t * groups + bg) * (F * E)
-    O, d = features_through_state(
-        q, q_n, own, reading, c, s, prefix + at, columns, D, DV, C, BK, BV, MAP, TY, NORM
-    )
-    if suffix is not None:
-        reading = inside & (ids == tl.load(behind + b * (chunks + 1) + t + 1))
-        O_more, d_more = features_through_state(
-            q, q_n, own, reading, c, s, suffix + at, columns, D, DV, C, BK, BV, MAP, TY, NORM
+        real = real_keys(mask, b * N, rows, inside)
+        pairs = products(q, q_n, inside, k, k_n, real, own, D, BK, C, MAP, TY)
+        pairs *= pair_weights(
+            c, s, cos_k, sin_k, b * cos_k_b, ids, rows, inside, C, "lower" if CAUSAL else ""
         )
-        O += O_more
-        d += d_more
-    if INNER:
-        real = inside
-        if mask is not None:
-            real = inside & (tl.load(mask + b * N + rows, mask=inside, other=0) != 0)
-        pairs = tl.zeros((C, C), tl.float32)
-        for start in range(0, D, BK):
-            features = start + tl.arange(0, BK)
-            Q = load_features(q, own, q_n, features, inside, D, MAP, TY)
-            K = load_features(k, own, k_n, features, real, D, MAP, TY)
-            pairs = tl.dot(Q, tl.trans(K), pairs, input_precision="ieee")
-        c_k = None
-        s_k = None
-        if cos_q is not None:
-            c_k = tl.load(cos_k + b * cos_k_b + rows, mask=inside, other=0.0)
-            s_k = tl.load(sin_k + b * cos_k_b + rows, mask=inside, other=0.0)
-        pairs *= pair_weights(c, s, ids, c_k, s_k, ids, C, "lower" if CAUSAL else "")
         # Numerator and denominator take the same, rounded weights: see `state_scan`.
         weights = pairs.to(TY)
         V = load_tile(v, own, v_n, columns, real, DV).to(TY)

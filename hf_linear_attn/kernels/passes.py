@@ -10,10 +10,12 @@ A scan of few heads is split along the sequence and made in two passes.
 # pyright: reportCallIssue=false, reportArgumentType=false
 # pyright: reportOperatorIssue=false, reportAssignmentType=false
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
-from hf_linear_attn.kernels.call import Call
+from hf_linear_attn.kernels.call import Call, steps
 from hf_linear_attn.kernels.grad_k import grad_k
 from hf_linear_attn.kernels.grad_q import grad_q
 from hf_linear_attn.kernels.grad_rows import grad_rows
@@ -27,7 +29,7 @@ from hf_linear_attn.linear_attention_types import Gradients, Inputs, Kept, Setti
 def forward_pass(x: Inputs, settings: Settings, save: bool) -> tuple[Kept, Tensor | None]:
     """The output with what backward needs, and the final state (B, G, F, E) if causal.
 
-    `Kept.states` holds one tensor: the states of all chunks, as `tiles` lays them out.
+    `Kept.states` holds one tensor: the states of all chunks, as `through_states` lays them out.
 
     Args:
         x, settings: as given to `linear_attention`, checked; `support.why_not` found nothing.
@@ -59,10 +61,11 @@ def backward_pass(
         handed_back = None
         if call.two_ways:
             handed_back, _ = query_scan(call, grad, scale, low, None, suffix=True)
-        of_rows, grads = (scale, low), (handed, handed_back)
-        dq = _grad_q(call, grad, of_rows, (prefix, suffix))
-        dk = _grad_k(call, grad, of_rows, grads)
-        dv = _grad_v(call, grad, scale, grads)
+        rows = {"grad": grad, "scale": scale, "low": low, **steps("grad", grad)}
+        dq = _gradient(call, grad_q, x.q, False, **rows, prefix=prefix, suffix=suffix)
+        rows |= {"prefix": handed, "suffix": handed_back}
+        dk = _gradient(call, grad_k, x.k, True, **rows)
+        dv = _gradient(call, grad_v, x.v, True, **rows)
     if x.state is None:
         return dq, dk, dv, None
     return dq, dk, dv, grad_state.view(x.state.shape).to(x.state.dtype)
@@ -83,13 +86,10 @@ def _output(
         total = out.new_empty(call.B, call.G, call.R, call.N, 1, dtype=torch.float32)
         if out.dtype.itemsize == 2:
             rest = out.new_empty(call.B, call.G, call.R, call.N, call.Dv)
-    tiles, options = call.launch("output")
-    grid = (call.query_chunks * call.B * call.H, call.tiles(call.Dv, tiles["BV"]))
-    output[grid](
-        call.q, call.k, call.v, *call.q_turn, *call.k_turn, call.mask, call.segments, *call.borders,
-        prefix, suffix, out, total, rest, *call.steps(call.q), *call.steps(call.k),
-        *call.steps(call.v), *call.turn_steps, call.N, call.G, call.R, call.settings.eps, **tiles,
-        **call.kind(), **options,
+    tiles = call.tiles(call.Dv, call.configuration("output").columns)
+    call.launch(
+        output, (call.query_chunks * call.B * call.H, tiles), prefix=prefix, suffix=suffix, out=out,
+        total=total, rest=rest,
     )  # fmt: skip
     return out, total, rest
 
@@ -102,60 +102,25 @@ def _grad_rows(call: Call, kept: Kept, grad: Tensor) -> tuple[Tensor | None, Ten
     scale = grad.new_empty(call.B, call.H, call.N, dtype=torch.float32)
     low = torch.empty_like(scale) if normalize else None
     out, total, rest = (t if normalize else None for t in (kept.out, kept.total, kept.rest))
-    tiles, options = call.launch("grad_rows")
-    grid = (call.query_chunks * call.B * call.H,)
-    grad_rows[grid](
-        grad, out, rest, total, scale, low, *call.steps(grad), call.N, call.H, call.settings.eps,
-        DV=tiles["DV"], C=tiles["C"], BV=tiles["BV"], NORM=normalize, DROP=drop, **options,
+    call.launch(
+        grad_rows, (call.query_chunks * call.B * call.H,), grad=grad, out=out, rest=rest,
+        total=total, scale=scale, low=low, **steps("grad", grad), DROP=drop,
     )  # fmt: skip
     return scale, low
 
 
-def _grad_q(
-    call: Call,
-    grad: Tensor,
-    of_rows: tuple[Tensor | None, Tensor | None],
-    states: tuple[Tensor, Tensor | None],
-) -> Tensor:
-    dq = call.x.q.new_empty(call.x.q.shape)
-    tiles, options = call.launch("grad_q")
-    grid = (call.query_chunks * call.B * call.H, call.tiles(call.D, tiles["BK"]))
-    grad_q[grid](
-        call.q, call.k, call.v, grad, *call.q_turn, *call.k_turn, call.mask, call.segments,
-        *call.borders, *of_rows, *states, dq, *call.steps(call.q), *call.steps(call.k),
-        *call.steps(call.v), *call.steps(grad), *call.turn_steps, call.N, call.G, call.R, **tiles,
-        **call.kind(), **options,
-    )  # fmt: skip
-    return dq
+def _gradient(call: Call, kernel: Any, of: Tensor, keys: bool, **operands: Any) -> Tensor:
+    """∂L/∂q, ∂L/∂k or ∂L/∂v, in the dtype and shape of what it is of.
 
-
-def _grad_k(
-    call: Call,
-    grad: Tensor,
-    of_rows: tuple[Tensor | None, Tensor | None],
-    grads: tuple[Tensor, Tensor | None],
-) -> Tensor:
-    dk = call.x.k.new_empty(call.x.k.shape)
-    tiles, options = call.launch("grad_k")
-    grid = (call.key_chunks * call.B * call.G, call.tiles(call.D, tiles["BK"]))
-    grad_k[grid](
-        call.q, call.k, call.v, grad, *call.q_turn, *call.k_turn, call.mask, call.segments,
-        *call.borders, *of_rows, *grads, dk, *call.steps(call.q), *call.steps(call.k),
-        *call.steps(call.v), *call.steps(grad), *call.turn_steps, call.M, call.G, call.R, **tiles,
-        **call.kind(), **options,
-    )  # fmt: skip
-    return dk
-
-
-def _grad_v(
-    call: Call, grad: Tensor, scale: Tensor | None, grads: tuple[Tensor, Tensor | None]
-) -> Tensor:
-    dv = call.x.v.new_empty(call.x.v.shape)
-    tiles, options = call.launch("grad_v")
-    grid = (call.key_chunks * call.B * call.G, call.tiles(call.Dv, tiles["BV"]))
-    grad_v[grid](
-        call.q, call.k, grad, *call.q_turn, *call.k_turn, call.mask, call.segments, *call.borders,
-        scale, *grads, dv, *call.steps(call.q), *call.steps(call.k), *call.steps(grad),
-        *call.turn_steps, call.M, call.G, call.R, **tiles, **call.kind(), **options,
-    )  # fmt: skip
-    return dv
+    Args:
+        of: q, k or v of the call.
+        keys: of keys or values: the programs are over their chunks and heads.
+        operands: the gradient of the output, `scale` and `low` of its rows, and the states.
+    """
+    found = call.configuration(kernel.__name__)
+    tile = found.columns if kernel is grad_v else found.features
+    chunks, heads = (call.key_chunks, call.G) if keys else (call.query_chunks, call.H)
+    result = of.new_empty(of.shape)
+    grid = (chunks * call.B * heads, call.tiles(of.shape[-1], tile))
+    call.launch(kernel, grid, result=result, N=of.shape[2], **operands)
+    return result

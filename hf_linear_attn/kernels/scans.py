@@ -4,17 +4,15 @@
 # pyright: reportCallIssue=false, reportArgumentType=false
 # pyright: reportOperatorIssue=false, reportAssignmentType=false
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from hf_linear_attn.kernels import launching
-from hf_linear_attn.kernels.call import Call
+from hf_linear_attn.kernels.call import Call, steps
 from hf_linear_attn.kernels.split_scan import split_scan
 from hf_linear_attn.kernels.state_scan import state_scan
-
-_BLOCK = 1024
 
 
 class _Side(NamedTuple):
@@ -67,8 +65,8 @@ def _scan(
 ) -> tuple[Tensor, Tensor]:
     groups, size = call.B * call.G, call.F * call.E
     chunks = call.tiles(side.length, call.chunk)
-    tiles, _ = call.launch("state_scan")
-    across = call.tiles(call.D, tiles["BK"]) * call.tiles(call.Dv, tiles["BV"])
+    found = call.configuration("state_scan")
+    across = call.tiles(call.D, found.features) * call.tiles(call.Dv, found.columns)
     splits = launching.splits(chunks, across * groups, side.x.device)
     span = call.tiles(chunks, splits)
     splits = call.tiles(chunks, span)
@@ -80,9 +78,10 @@ def _scan(
     if splits > 1:
         begin = final.new_empty(splits, groups, size)
         _run(call, side, carried, None, None, begin, (splits, span, across), reverse)
-        split_scan[(groups, call.tiles(size, _BLOCK))](
-            begin, initial, carried, final, call.G, splits, span, chunks, SIZE=size, BLOCK=_BLOCK,
-            REVERSE=reverse,
+        blocks = call.tiles(size, call.configuration("split_scan").columns)
+        call.launch(
+            split_scan, (groups, blocks), sums=begin, initial=initial, carried=carried, final=final,
+            SPLITS=splits, SPAN=span, CHUNKS=chunks, SIZE=size, REVERSE=reverse,
         )  # fmt: skip
     if not call.inner:
         if splits == 1:
@@ -99,13 +98,13 @@ def _run(
     final: Tensor | None, grid: tuple[int, int, int], reverse: bool,
 ) -> None:  # fmt: skip
     splits, span, across = grid
-    tiles, options = call.launch("state_scan")
-    constants: dict[str, Any] = {**tiles, "QUERIES": side.queries, "REVERSE": reverse}
-    state_scan[(splits * call.B * call.G, across)](
-        side.x, side.y, *side.turn, side.mask, side.scale, side.low,
-        None if carried is None else call.segments, carried, initial, states, final,
-        *call.steps(side.x), *call.steps(side.y), side.turn_step, side.length, call.G, splits, span,
-        side.heads, **constants, **options,
+    call.launch(
+        state_scan, (splits * call.B * call.G, across), x=side.x, y=side.y, cos=side.turn[0],
+        sin=side.turn[1], mask=side.mask, scale=side.scale, low=side.low,
+        segments=None if carried is None else call.segments, carried=carried, initial=initial,
+        states=states, final=final, **steps("x", side.x), **steps("y", side.y),
+        angle_b=side.turn_step, N=side.length, SPLITS=splits, SPAN=span, R=side.heads,
+        QUERIES=side.queries, REVERSE=reverse,
     )  # fmt: skip
 
 

@@ -7,9 +7,9 @@ import triton.language as tl
 @triton.jit
 def split_scan(
     sums, initial, carried, final, G, SPLITS, SPAN, CHUNKS, SIZE: tl.constexpr,
-    BLOCK: tl.constexpr, REVERSE: tl.constexpr,
+    BV: tl.constexpr, REVERSE: tl.constexpr,
 ):  # fmt: skip
-    """Each split's own sum is replaced by the state it begins with; grid (B·G, blocks of SIZE).
+    """Each split's own sum is replaced by the state it begins with; grid (B·G, tiles of SIZE).
 
     Args:
         sums: fp32 (splits, B·G, SIZE), changed in place.
@@ -20,9 +20,9 @@ def split_scan(
     """
     bg = tl.program_id(0).to(tl.int64)
     groups = tl.num_programs(0).to(tl.int64)
-    at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    at = tl.program_id(1) * BV + tl.arange(0, BV)
     inside = at < SIZE
-    state = tl.zeros((BLOCK,), tl.float32)
+    state = tl.zeros((BV,), tl.float32)
     if initial is not None:
         state += tl.load(initial + bg * SIZE + at, mask=inside, other=0.0)
     for i in range(0, SPLITS):

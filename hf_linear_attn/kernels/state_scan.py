@@ -3,6 +3,7 @@
 import triton
 import triton.language as tl
 
+from hf_linear_attn.kernels.own_rows import live_rows, load_rows, real_keys
 from hf_linear_attn.kernels.tiles import load_features, load_tile, store_tile
 
 
@@ -29,7 +30,7 @@ def state_scan(
         segments: int64 (B, N); carried: int64 (B, chunks + 1), the document of the state at each
             border of chunks; None = one document.
         initial: fp32 (splits, B·G, F, E) or None = 0.
-        states: fp32 (chunks, B·G, F·E), as `tiles` says; None = not wanted.
+        states: fp32 (chunks, B·G, F·E), as `through_states` says; None = not wanted.
         final: fp32 (splits, B·G, F, E), behind each split; None = not wanted.
         SPLITS, SPAN, R: number of splits, chunks a split, heads of x to a head of the state.
     """
@@ -93,34 +94,29 @@ def state_scan(
             outgoing = behind
             if REVERSE:
                 outgoing = before
-            ids = tl.load(segments + b * N + rows, mask=inside, other=0)
-            wanted = inside & (ids == outgoing)
+            wanted = inside & (load_rows(segments, b * N, rows, inside) == outgoing)
             # A carried state of another document ends here; a select, lest 0 · inf be NaN.
             same = (before == behind) | (j > 0)
             S = tl.where(same, S, 0.0)
             z = tl.where(same, z, 0.0)
             S_sin = tl.where(same, S_sin, 0.0)
             z_sin = tl.where(same, z_sin, 0.0)
-        if mask is not None:
-            wanted = wanted & (tl.load(mask + b * N + rows, mask=inside, other=0) != 0)
+        wanted = real_keys(mask, b * N, rows, wanted)
         h = head + j
-        place = (b * G * R + h) * N
-        factor = tl.full((C,), 1.0, tl.float32)
-        if scale is not None:
-            factor = tl.load(scale + place + rows, mask=inside, other=0.0)
-            wanted = wanted & (factor != 0)
+        wanted, factor, weight = live_rows(
+            scale, low, (b * G * R + h) * N, rows, wanted, C, NORM and QUERIES
+        )
+        if not QUERIES:
+            weight = tl.full((C,), 1.0, tl.float32)
         of_x = x + b * x_b + h * x_h + first * x_n
         of_y = y + b * y_b + h * y_h + first * y_n
         X = load_features(of_x, own, x_n, features, wanted, D, MAP, TY)
         Y = load_tile(of_y, own, y_n, columns, wanted, DV).to(TY)
-        weight = tl.full((C,), 1.0, tl.float32)
-        if NORM and QUERIES:
-            weight = tl.load(low + place + rows, mask=wanted, other=0.0)
         # Factors go to the features, and the sums z are of the features as they were rounded: so a
         # mean of the values cancels against the normaliser to the last bit.
         if cos is not None:
-            c = tl.load(cos + b * angle_b + rows, mask=inside, other=0.0)
-            s = tl.load(sin + b * angle_b + rows, mask=inside, other=0.0)
+            c = load_rows(cos, b * angle_b, rows, inside)
+            s = load_rows(sin, b * angle_b, rows, inside)
             wide = X.to(tl.float32)
             X = (wide * (factor * c)[:, None]).to(TY)
             X_sin = (wide * (factor * s)[:, None]).to(TY)

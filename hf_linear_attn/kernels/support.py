@@ -6,10 +6,13 @@ from torch import Tensor
 from hf_linear_attn.kernels.configurations import (
     DTYPES,
     HEAD_SIZES,
-    KERNELS,
+    LINEAR_ATTENTION,
+    MATRIX_SIZES,
+    PSEUDO_INVERSE,
     TARGETS,
     configuration,
     head_size,
+    matrix_size,
     target_of,
 )
 from hf_linear_attn.linear_attention_types import Inputs
@@ -21,24 +24,40 @@ def why_not(x: Inputs) -> str | None:
     Args:
         x: as given to `linear_attention`, checked.
     """
-    try:
-        import triton  # noqa: F401
-    except ImportError:
-        return "Triton is not installed (pip install 'hf-linear-attn[triton]')"
     return (
-        _why_not_device(x.q)
+        _why_not_here(x.q)
         or _why_not_dtype(x.q, x.k, x.v)
         or _why_not_size(x.q.shape[-1], x.v.shape[-1], x.q.dtype)
         or _why_not_configured(x)
     )
 
 
-def supported(x: Inputs) -> bool:
-    """Whether a kernel serves a call of linear attention."""
-    return why_not(x) is None
+def why_no_inverse(A: Tensor) -> str | None:
+    """Why no kernel serves `pseudo_inverse`, in words; None where one does.
+
+    Args:
+        A: (…, m, m) matrices.
+    """
+    reason = _why_not_here(A)
+    if reason is not None:
+        return reason
+    if A.dtype != torch.float32:
+        return f"the pseudo-inverse is computed in float32; got {A.dtype}"
+    size, target = matrix_size(A.shape[-1]), target_of(A.device)
+    assert target is not None
+    if size is None:
+        return f"matrices of up to {MATRIX_SIZES[-1]} rows are inverted; got {A.shape[-1]}"
+    for kernel in PSEUDO_INVERSE:
+        if configuration(kernel, A.dtype, size, target) is None:
+            return f"no configuration of {kernel} fits {target}, {size} rows"
+    return None
 
 
-def _why_not_device(q: Tensor) -> str | None:
+def _why_not_here(q: Tensor) -> str | None:
+    try:
+        import triton  # noqa: F401
+    except ImportError:
+        return "Triton is not installed (pip install 'hf-linear-attn[triton]')"
     if target_of(q.device) is None:
         return f"there are kernels for {', '.join(TARGETS)}, not for the device {str(q.device)!r}"
     return None
@@ -63,7 +82,7 @@ def _why_not_configured(x: Inputs) -> str | None:
     size, target = head_size(x.q.shape[-1], x.v.shape[-1]), target_of(x.q.device)
     assert size is not None
     assert target is not None
-    for kernel in KERNELS:
+    for kernel in LINEAR_ATTENTION:
         if configuration(kernel, x.q.dtype, size, target) is None:
             return f"no configuration of {kernel} fits {target} in {x.q.dtype}, head size {size}"
     return None

@@ -14,13 +14,13 @@ from torch._C._functorch import TransformType, get_interpreter_stack
 from torch.autograd import forward_ad
 from torch.autograd.function import once_differentiable
 
-from hf_linear_attn.backend import resolve_backend
 from hf_linear_attn.linear_attention_types import Inputs, Kept, Settings
-from hf_linear_attn.ops.decode_step import decode_step, is_decode_step
+from hf_linear_attn.ops.decode_step import is_decode_step
+from hf_linear_attn.ops.dispatch import backend_of, run_backward, run_decode_step, run_forward
 from hf_linear_attn.ops.feature_maps import get_feature_map
-from hf_linear_attn.ops.linear_attention_op import linear_attention_op
+from hf_linear_attn.ops.linear_attention_op import keeps_states, linear_attention_op
 from hf_linear_attn.ops.linear_attention_vmap import register_vmap
-from hf_linear_attn.ops.passes import backward_pass, forward_pass
+from hf_linear_attn.ops.operands import accumulation_dtype
 
 register_vmap()
 
@@ -60,17 +60,20 @@ def linear_attention(
         segments: int (B, N), the document of each token; documents are contiguous. Needs N = M.
         state: (B, G, F, Dv + normalize) float, sums over the tokens before this call; F = D, or 2D
             with angles. Causal only, and not with segments.
-        chunk_size: tokens handled at once in the causal and the packed form.
+        chunk_size: tokens handled at once in the causal and the packed form, by PyTorch; kernels
+            take theirs from a table. A matter of speed: results depend on it by rounding alone.
         eps: lower bound of the normaliser.
         recompute_states: spend time instead of memory in the backward pass.
-        backend: "torch", "triton" or None for automatic.
+        backend: "torch", "triton", or None: what `use_backend` or the environment says, else Triton
+            on a GPU where there is a kernel for the call, else PyTorch.
 
     Returns:
         The output (B, H, N, Dv) in v's dtype, and the state after the last token (fp32, fp64 for
         fp64 inputs) if causal, else None.
 
     Raises:
-        ValueError: shapes or arguments that contradict each other.
+        ValueError: shapes or arguments that contradict each other; an explicit backend that cannot
+            run the call.
         RuntimeError: a derivative other than the first, in reverse mode.
     """
     mapped = _mapped()
@@ -78,16 +81,29 @@ def linear_attention(
     get_feature_map(feature_map)
     x = Inputs(q, k, v, state, q_angles, k_angles, key_mask, segments)
     settings = Settings(feature_map, causal, normalize, chunk_size, eps)
+    if q.shape[0] == 0:
+        return _of_no_rows(x, settings)
     save = torch.is_grad_enabled() and any(
         t.requires_grad for t in (q, k, v, state) if t is not None
     )
     save = save and not recompute_states
     if mapped or torch.compiler.is_compiling():
         return _in_graph(x, settings, save, backend)
-    resolve_backend(backend, q.device.type)
+    backend = backend_of(x, settings, backend)
     if is_decode_step(x, settings):
-        return decode_step(x, settings)
-    return _LinearAttention.apply(*x, settings, save)
+        return run_decode_step(x, settings, backend)
+    return _LinearAttention.apply(*x, settings, save, backend)
+
+
+def _of_no_rows(x: Inputs, settings: Settings) -> tuple[Tensor, Tensor | None]:
+    """Nothing, of the right shapes and with gradients: there is no program that would make it."""
+    nothing = sum(t.sum() for t in (x.q, x.k, x.v, x.state) if t is not None)
+    F, E = x.k.shape[3] * (1 + (x.k_angles is not None)), x.v.shape[3] + settings.normalize
+    out = x.v.new_zeros(*x.q.shape[:3], x.v.shape[3])
+    if not settings.causal:
+        return out + nothing, None
+    state = x.v.new_zeros(0, x.k.shape[1], F, E, dtype=accumulation_dtype(x.q, x.k, x.v))
+    return out + nothing, state + nothing
 
 
 def _mapped() -> bool:
@@ -117,7 +133,7 @@ def _in_graph(
 ) -> tuple[Tensor, Tensor | None]:
     """The operator, which a graph takes whole; it resolves the backend when it runs."""
     # An exported graph is one for all callers; those who train it compute the states again.
-    save = save and not torch.compiler.is_exporting()
+    save = save and not torch.compiler.is_exporting() and keeps_states(x.q.device)
     out, final, *_ = linear_attention_op(
         *x, settings.feature_map, settings.causal, settings.normalize, settings.chunk_size,
         settings.eps, save, backend,
@@ -126,15 +142,20 @@ def _in_graph(
 
 
 class _LinearAttention(torch.autograd.Function):
-    """Keeps q, k, v, the output and the normaliser; states only unless they are recomputed."""
+    """Keeps q, k, v, the output and the normaliser; states only unless they are recomputed.
+
+    The backward pass runs on the backend that ran the forward pass, whose layout the states have.
+    """
 
     @staticmethod
-    def forward(ctx, q, k, v, state, q_angles, k_angles, key_mask, segments, settings, save):
+    def forward(
+        ctx, q, k, v, state, q_angles, k_angles, key_mask, segments, settings, save, backend
+    ):
         x = Inputs(q, k, v, state, q_angles, k_angles, key_mask, segments)
-        kept, final = forward_pass(x, settings, save)
+        kept, final = run_forward(x, settings, save, backend)
         # A state that was not there at the first chunk is saved as an empty tensor.
         states = [q.new_empty(0) if s is None else s for s in kept.states or ()]
-        ctx.settings = settings
+        ctx.settings, ctx.backend = settings, backend
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*x, kept.out, kept.total, kept.rest, *states)
         return kept.out, final
@@ -148,8 +169,8 @@ class _LinearAttention(torch.autograd.Function):
         found = [None if s.numel() == 0 else s for s in states] or None
         grad_out = torch.zeros_like(out) if grad_out is None else grad_out
         kept = Kept(out, total, rest, found)
-        grads = backward_pass(x, ctx.settings, kept, grad_out, grad_final)
-        return (*grads, *[None] * 6)
+        grads = run_backward(x, ctx.settings, kept, grad_out, grad_final, ctx.backend)
+        return (*grads, *[None] * 7)
 
 
 def _check(
@@ -170,8 +191,10 @@ def _check(
         )
     if chunk_size < 1:
         raise ValueError(f"chunk_size is {chunk_size}; it must be at least 1.")
-    if N == 0 or M == 0:
-        raise ValueError(f"there must be a query and a key at least; got {N} and {M}.")
+    if 0 in (N, M, D, v.shape[3]):
+        raise ValueError(
+            f"queries, keys and head sizes must be at least 1; got shapes {_shapes(q, k, v)}."
+        )
     if (causal or segments is not None) and N != M:
         raise ValueError(
             f"causal attention and segments need as many queries as keys; got {N} and {M}."

@@ -3,18 +3,32 @@
 A graph that saw the loop over chunks would hold a copy of it for each chunk, for one length. Here
 the loop stays inside the operator, so one graph serves every length. The backend is resolved when
 the operator runs: a compiled graph follows `use_backend` and the environment like an eager call.
+
+So a graph must be right for every backend. Outputs, normalisers and rests have one layout on all of
+them; states have not. A graph keeps states where PyTorch is the only backend, on the CPU, and in
+the layout of its passes. Elsewhere the backward pass computes them again, on whichever backend
+runs then.
 """
 
+import os
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from hf_linear_attn.backend import resolve_backend
 from hf_linear_attn.linear_attention_types import Inputs, Kept, Settings
 from hf_linear_attn.namespace import NAMESPACE
+from hf_linear_attn.ops.dispatch import backend_of, run_backward, run_forward
 from hf_linear_attn.ops.operands import accumulation_dtype
-from hf_linear_attn.ops.passes import backward_pass, forward_pass
+
+# Triton reads this when it is imported; then kernels run on the CPU, too.
+_INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+
+
+def keeps_states(device: torch.device) -> bool:
+    """May a graph on a device keep states for its backward pass?"""
+    return device.type == "cpu" and not _INTERPRETED
+
 
 # An operator returns a fixed number of tensors: what a call does not have is an empty one.
 
@@ -41,16 +55,23 @@ def linear_attention_op(
 
     Args:
         q, k, v, …, eps: as in `linear_attention`, checked.
-        save_states: keep the states before each chunk, (chunks, B·G, E, F).
+        save_states: keep the states before each chunk, (chunks, B·G, E, F); see `keeps_states`.
         backend: as in `linear_attention`.
 
     Raises:
-        ValueError: the backend cannot run here.
+        ValueError: the backend cannot run the call.
+        RuntimeError: states are to be kept, and a kernel to run, which lays them out otherwise.
     """
-    resolve_backend(backend, q.device.type)
     x = Inputs(q, k, v, state, q_angles, k_angles, key_mask, segments)
     settings = Settings(feature_map, causal, normalize, chunk_size, eps)
-    kept, final = forward_pass(x, settings, save_states)
+    backend = backend_of(x, settings, backend)
+    if save_states and backend == "triton":
+        raise RuntimeError(
+            "this graph was made to keep the states of the PyTorch backend and cannot run on "
+            "'triton': compile it again with recompute_states=True, or, for Triton's interpreter, "
+            "in a process that starts with TRITON_INTERPRET=1."
+        )
+    kept, final = run_forward(x, settings, save_states, backend)
     states = None
     if kept.states is not None:
         states = q.new_zeros(_states_shape(x, settings), dtype=accumulation_dtype(q, k, v))
@@ -112,24 +133,41 @@ def linear_attention_backward_op(
     normalize: bool,
     chunk_size: int,
     eps: float,
+    backend: str | None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of q, k, v and the state.
+    """Gradients of q, k, v (laid out as they are) and of the state (contiguous).
 
     Args:
         grad_out, grad_final: gradients of the output and of the final state.
         out, total, rest, states: what `linear_attention_op` returned; states None = not kept.
-        q, k, v, …, eps: as given to `linear_attention_op`.
+        q, k, v, …, backend: as given to `linear_attention_op`.
+
+    Raises:
+        ValueError: the backend cannot run the call.
     """
     x = Inputs(q, k, v, state, q_angles, k_angles, key_mask, segments)
     settings = Settings(feature_map, causal, normalize, chunk_size, eps)
     found: list[Tensor | None] | None = None
-    if states is not None:
-        found = [*states]
+    if states is None:
+        backend = backend_of(x, settings, backend)
+    else:
+        # PyTorch made them.
+        backend, found = "torch", [*states]
         if state is None and (causal or segments is not None):
             found[0] = None
     kept = Kept(out, total, rest, found)
-    dq, dk, dv, dstate = backward_pass(x, settings, kept, grad_out, grad_final)
+    dq, dk, dv, dstate = run_backward(x, settings, kept, grad_out, grad_final, backend)
+    if backend == "triton":
+        dq, dk, dv = (_laid_out(a, b) for a, b in ((dq, q), (dk, k), (dv, v)))
     return dq, dk, dv, q.new_empty(0) if dstate is None else dstate
+
+
+def _laid_out(grad: Tensor, x: Tensor) -> Tensor:
+    """A gradient in the layout that graphs were told: that of its input, where that is dense."""
+    wanted = torch.empty_like(x, device="meta").stride()
+    if grad.stride() == wanted:
+        return grad
+    return torch.empty_strided(x.shape, wanted, dtype=x.dtype, device=x.device).copy_(grad)
 
 
 @linear_attention_backward_op.register_fake
@@ -139,7 +177,7 @@ def _(grad_out, grad_final, out, total, rest, states, q, k, v, state, *others):
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    *tensors, ctx.save_states, _ = inputs
+    *tensors, ctx.save_states, ctx.backend = inputs
     tensors, ctx.settings = tensors[:8], tuple(tensors[8:])
     out, _, total, rest, states = output
     ctx.mark_non_differentiable(total, rest, states)
@@ -155,6 +193,7 @@ def _differentiate(ctx: Any, grad_out: Tensor | None, grad_final: Tensor | None,
     dq, dk, dv, dstate = linear_attention_backward_op(
         grad_out, grad_final, out, total if settings.normalize else None, rest if rounds else None,
         states if ctx.save_states else None, *tensors, *ctx.settings,
+        ctx.backend,
     )  # fmt: skip
     return dq, dk, dv, None if tensors[3] is None else dstate, *[None] * 11
 

@@ -8,19 +8,24 @@ more in the last L mod m. A row with L ≤ m is its own set of landmarks: F V is
 softmax attention, and it is what such a row gets. A depthwise convolution of the values may be
 added (eq. 16). Time O(n·m·d + m³), never n × n.
 
+On a GPU the pseudo-inverse is a Triton kernel where there is one for it; all other products are
+PyTorch's on every backend.
+
 Rows without a mask go through PyTorch's fused attention, which has first derivatives only: second
 ones are taken under `torch.nn.attention.sdpa_kernel(SDPBackend.MATH)`.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import conv2d, scaled_dot_product_attention
 
-from hf_linear_attn.backend import require_backend
+from hf_linear_attn.backend import choose_backend, require_backend
 from hf_linear_attn.ops.compaction import Compaction
 from hf_linear_attn.ops.document_rows import over_documents
+from hf_linear_attn.ops.kernel_modules import kernel_module, why_no_kernel
 from hf_linear_attn.ops.masked_softmax import masked_softmax
 from hf_linear_attn.ops.operands import accumulation_dtype
 from hf_linear_attn.ops.recomputed_op import recomputed_op, takes_operators, transformed
@@ -56,8 +61,8 @@ def nystrom_attention(
         means nothing.
 
     Raises:
-        ValueError: shapes that do not fit together, sizes below 1, or a kernel for another number
-            of heads.
+        ValueError: shapes that do not fit together, sizes below 1, a kernel for another number of
+            heads, or an explicit backend that cannot run the call.
     """
     check_self_attention(q, k, v, key_mask, segments)
     if num_landmarks < 1 or pinv_iterations < 1:
@@ -90,10 +95,10 @@ def _compute(
     segments: Tensor | None, m: int, iterations: int,
 ) -> Tensor:  # fmt: skip
     """`nystrom_attention` itself, its arguments checked."""
-    require_backend(q)
+    inverse = _inverse_for(q, k, v, m)
 
     def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-        return _one_document(q, k, v, conv_weight, mask, m, iterations)
+        return _one_document(q, k, v, conv_weight, mask, m, lambda A: inverse(A, iterations))
 
     with torch.autocast(q.device.type, enabled=False):
         dtype = accumulation_dtype(q, k, v)
@@ -101,6 +106,21 @@ def _compute(
         if segments is None:
             return attend(q, k, v, key_mask)
         return over_documents(attend, q, k, v, key_mask, segments)
+
+
+def _inverse_for(q: Tensor, k: Tensor, v: Tensor, m: int) -> Callable[[Tensor, int], Tensor]:
+    """`pseudo_inverse` on the backend that is to run it, for m landmarks or fewer."""
+    if transformed():
+        require_backend(q, "the kernel of Nyström attention has reverse-mode gradients only")
+        return pseudo_inverse
+
+    def why_not() -> str | None:
+        matrices = q.new_empty(0, m, m, dtype=accumulation_dtype(q, k, v))
+        return why_no_kernel((q, k, v), lambda support: support.why_no_inverse(matrices))
+
+    if choose_backend(None, q.device.type, why_not) == "triton":
+        return kernel_module("pseudo_inverse").pseudo_inverse
+    return pseudo_inverse
 
 
 def _compute_whole(*arguments: Any) -> tuple[Tensor, Tensor]:
@@ -125,7 +145,7 @@ _in_graph = recomputed_op(
 
 def _one_document(
     q: Tensor, k: Tensor, v: Tensor, conv_weight: Tensor | None, mask: Tensor | None, m: int,
-    iterations: int,
+    inverse: Callable[[Tensor], Tensor],
 ) -> Tensor:  # fmt: skip
     """Rows of one document each, in the accumulation dtype."""
     if mask is not None:
@@ -135,7 +155,7 @@ def _one_document(
     repeats = q.shape[1] // k.shape[1]
     if repeats > 1:
         k, v = (x.repeat_interleave(repeats, dim=1) for x in (k, v))
-    out = _attend(q, k, v, m, iterations, mask)
+    out = _attend(q, k, v, m, inverse, mask)
     return out if conv_weight is None else out + _convolve(v, conv_weight.to(v.dtype), mask)
 
 
@@ -148,12 +168,13 @@ def _convolve(v: Tensor, weight: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def _attend(
-    q: Tensor, k: Tensor, v: Tensor, m: int, iterations: int, key_mask: Tensor | None
-) -> Tensor:
+    q: Tensor, k: Tensor, v: Tensor, m: int, inverse: Callable[[Tensor], Tensor],
+    key_mask: Tensor | None,
+) -> Tensor:  # fmt: skip
     N, scale = q.shape[2], q.shape[-1] ** -0.5
     m = min(m, N)
     if key_mask is None:
-        return _attend_full(q, k, v, m, iterations)
+        return _attend_full(q, k, v, m, inverse)
     length = key_mask.sum(1)
     averages = segment_averages(key_mask, m).to(q.dtype)
     # Landmarks that a short row does not have are masked.
@@ -168,11 +189,13 @@ def _attend(
     # Rows that are exact need no inverse; theirs would be one of masked rows.
     exact = (length <= m)[:, None, None, None]
     A = torch.where(exact, torch.eye(m, dtype=A.dtype, device=A.device), A)
-    inner = pseudo_inverse(A, iterations) @ (B @ v)
+    inner = inverse(A) @ (B @ v)
     return F @ torch.where(exact, _mean(averages, v), inner)
 
 
-def _attend_full(q: Tensor, k: Tensor, v: Tensor, m: int, iterations: int) -> Tensor:
+def _attend_full(
+    q: Tensor, k: Tensor, v: Tensor, m: int, inverse: Callable[[Tensor], Tensor]
+) -> Tensor:
     """Rows without padding, m ≤ N: F and B go through PyTorch's fused attention, which keeps
     neither of them.
     """
@@ -182,7 +205,7 @@ def _attend_full(q: Tensor, k: Tensor, v: Tensor, m: int, iterations: int) -> Te
     if m == q.shape[2]:
         return read(q, landmark_k, v)
     A = (landmark_q * scale @ landmark_k.mT).softmax(-1)
-    return read(q, landmark_k, pseudo_inverse(A, iterations) @ read(landmark_q, k, v))
+    return read(q, landmark_k, inverse(A) @ read(landmark_q, k, v))
 
 
 def _softmax_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ is updated in place, and what lies between is written into buffers that are made
 import torch
 from torch import Tensor
 
+from hf_linear_attn.backend import require_backend
 from hf_linear_attn.ops.feature_maps import get_feature_map
 from hf_linear_attn.ops.normaliser import divide
 
@@ -28,7 +29,8 @@ class RecurrentDecoder:
         turned: the features have angles; F is 2D then.
 
     Raises:
-        ValueError: sizes that do not fit together, a state of another dtype, an unknown map.
+        ValueError: sizes that do not fit together, a state of another dtype, an unknown map, or
+            a chosen backend other than PyTorch.
     """
 
     def __init__(
@@ -41,6 +43,7 @@ class RecurrentDecoder:
         eps: float = 1e-6,
         turned: bool = False,
     ):
+        require_backend(state, "a RecurrentDecoder is PyTorch's; linear_attention has a kernel")
         self._overwrite = get_feature_map(feature_map).overwrite
         if state.ndim != 4 or state.dtype not in (torch.float32, torch.float64):
             raise ValueError(

@@ -83,12 +83,21 @@ def wide(x):
     )
 
 
-def check(call, guard):
-    """Forward and backward equal the formula and the PyTorch passes."""
+def check(call, guard, clean=None, given=None, grad=None):
+    """Forward and backward equal the formula and the PyTorch passes.
+
+    Args:
+        call: what the call looks like.
+        guard: `Guards` to put tensors between.
+        clean: `Inputs`; None = random ones.
+        given: the same in another layout, for the kernels; None = copies between guards.
+        grad: gradient of the output; None = a random one.
+    """
     tolerance = TOLERANCE[call.dtype]
-    clean, settings = call.inputs(), call.settings()
-    grad, grad_final = upstream(call, clean)
-    x = Inputs(*[guard.around(t) for t in clean])
+    clean, settings = clean or call.inputs(), call.settings()
+    drawn, grad_final = upstream(call, clean)
+    grad = drawn if grad is None else grad
+    x = given or Inputs(*[guard.around(t) for t in clean])
     assert why_not(x) is None
     kept, final = passes.forward_pass(x, settings, call.save)
     assert kept.out.dtype == call.dtype

@@ -13,12 +13,15 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from hf_linear_attn.kernels.configurations import TABLE, Configuration
+from hf_linear_attn.kernels.decode_step import decode_step
 from hf_linear_attn.kernels.grad_k import grad_k
 from hf_linear_attn.kernels.grad_q import grad_q
 from hf_linear_attn.kernels.grad_rows import grad_rows
 from hf_linear_attn.kernels.grad_v import grad_v
 from hf_linear_attn.kernels.launching import operand_type
+from hf_linear_attn.kernels.newton_schulz import newton_schulz, newton_schulz_backward
 from hf_linear_attn.kernels.output import output
+from hf_linear_attn.kernels.split_scan import split_scan
 from hf_linear_attn.kernels.state_scan import state_scan
 
 KERNELS = {
@@ -28,6 +31,10 @@ KERNELS = {
     "grad_q": grad_q,
     "grad_k": grad_k,
     "grad_v": grad_v,
+    "split_scan": split_scan,
+    "decode_step": decode_step,
+    "newton_schulz": newton_schulz,
+    "newton_schulz_backward": newton_schulz_backward,
 }
 
 TARGETS = {
@@ -62,7 +69,7 @@ class Case:
     exact: bool = True
     """the head size is the entry's own; else a smaller one that no tile and no vector divides"""
     queries: bool = False
-    """state_scan: of queries, backwards"""
+    """scans: of queries, backwards"""
 
     @property
     def configurations(self) -> tuple[Configuration, ...]:
@@ -86,7 +93,7 @@ class Used(NamedTuple):
 
 
 def compile_case(case: Case, configuration: Configuration) -> Used:
-    """Compile a kernel for a target; the cache is the caller's affair."""
+    """Compile a kernel for a target."""
     fn, constants = KERNELS[case.kernel], _constants(case, configuration)
     present = _present(case)
     signature, values, attributes = {}, {}, {}
@@ -102,8 +109,10 @@ def compile_case(case: Case, configuration: Configuration) -> Used:
     source = ASTSource(fn=fn, signature=signature, constexprs=values, attrs=attributes)
     options = {"num_warps": configuration.warps, "num_stages": configuration.stages}
     said = io.StringIO()
-    with knobs.nvidia.scope(), contextlib.redirect_stdout(said):
+    with knobs.nvidia.scope(), knobs.compilation.scope(), contextlib.redirect_stdout(said):
         knobs.nvidia.dump_ptxas_log = True
+        # What a cache answers with says nothing of registers.
+        knobs.compilation.always_compile = True
         made = triton.compile(source, target=TARGETS[case.target], options=options)
     if case.target.startswith("sm"):
         return _from_ptxas(said.getvalue(), made.metadata.shared)
@@ -120,7 +129,7 @@ def _present(case: Case) -> dict[str, bool]:
     rounds = case.normalize and case.dtype.itemsize == 2
     present = dict.fromkeys(("cos", "sin", "cos_q", "sin_q", "cos_k", "sin_k"), case.cos)
     present |= dict.fromkeys(("segments", "carried", "before"), packed)
-    present |= dict.fromkeys(("suffix", "suffix_grad", "behind"), two_ways)
+    present |= dict.fromkeys(("suffix", "behind"), two_ways)
     mask = case.mask and not (case.kernel == "state_scan" and case.queries)
     present |= {"mask": mask, "rest": rounds, "total": case.normalize}
     present |= {"scale": scaled, "low": case.normalize}
@@ -137,7 +146,14 @@ def _inner(case: Case) -> bool:
 
 def _constants(case: Case, configuration: Configuration) -> dict[str, object]:
     D = case.size if case.exact else case.size - 14
+    features = 2 * D if case.cos else D
     constants: dict[str, object] = {
+        "M": D,
+        "BM": configuration.features,
+        "ITERATIONS": 6,
+        "SAVE": True,
+        "SIZE": features * (D + case.normalize),
+        "BD": triton.next_power_of_2(D),
         "D": D,
         "DV": D,
         "C": configuration.chunk,
@@ -160,7 +176,7 @@ def _constants(case: Case, configuration: Configuration) -> dict[str, object]:
 
 
 def _type_of(name: str, element: str) -> str:
-    if name in ("q", "k", "v", "x", "y", "grad", "out", "rest", "dq", "dk", "dv"):
+    if name in ("q", "k", "v", "x", "y", "grad", "out", "rest", "result"):
         return f"*{element}"
     if name == "mask":
         return "*u8"

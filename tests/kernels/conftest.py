@@ -1,20 +1,35 @@
-"""Kernels run in Triton's interpreter, in a process of their own (`make kernels`)."""
+"""Where kernels run: in Triton's interpreter (`make kernels`), or compiled on a GPU.
 
-import os
+The interpreter must be chosen before Triton is imported: hence a process of its own.
+"""
 
 import pytest
+import torch
 
 from tests.kernels import guards
 
 
 @pytest.fixture(autouse=True)
-def interpreter(monkeypatch):
-    """Right bfloat16; a process that began without the interpreter cannot have it."""
-    if os.environ.get("TRITON_INTERPRET") != "1":
-        pytest.fail("run these tests by `make kernels`: TRITON_INTERPRET=1 from the start")
-    from tests.kernels import bfloat16
+def kernels_run(monkeypatch):
+    """Under the interpreter: right bfloat16, no access outside of tensors, no more programs than a
+    test may take (the `Accesses`). On a GPU: what a test makes is made there."""
+    if guards.INTERPRETED:
+        from tests.kernels import accesses, bfloat16
 
-    bfloat16.install(monkeypatch)
+        bfloat16.install(monkeypatch)
+        watched = accesses.Accesses()
+        watched.watch(monkeypatch)
+        yield watched
+        assert watched.programs <= accesses.MOST_PROGRAMS, f"{watched.programs} programs"
+        return
+    if not torch.cuda.is_available():
+        pytest.fail("no GPU, and not `make kernels`: TRITON_INTERPRET=1 from the start")
+    from hf_linear_attn.kernels.configurations import target_of
+
+    if target_of(torch.device("cuda")) is None:
+        pytest.skip(f"there are no kernels for {torch.cuda.get_device_name()}")
+    with torch.device("cuda"):
+        yield None
 
 
 @pytest.fixture

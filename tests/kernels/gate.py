@@ -17,14 +17,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from hf_linear_attn.kernels.configurations import (
-    DTYPES,
-    HEAD_SIZES,
-    KERNELS,
-    TABLE,
-    TARGETS,
-    Configuration,
-)
+from hf_linear_attn.kernels.configurations import TABLE, Configuration
 
 MOST = 200
 """compiles of the cover"""
@@ -50,53 +43,74 @@ def pairwise(factors: dict[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
         for y in factors[b]
     }
     while open_pairs:
-        row = dict(min(open_pairs, key=str))
-        for name in names:
-            if name not in row:
-                row[name] = max(
-                    factors[name], key=lambda value: _gain(row, name, value, names, open_pairs)
-                )
-        open_pairs -= set(itertools.combinations([(name, row[name]) for name in names], 2))
+        seed = dict(min(open_pairs, key=str))
+        orders = (names[i:] + names[:i] for i in range(len(names)))
+        rows = [_filled(seed, order, factors, names, open_pairs) for order in orders]
+        row = max(rows, key=lambda row: len(_pairs(row, names) & open_pairs))
+        open_pairs -= _pairs(row, names)
         yield row
 
 
-def _gain(row, name, value, names, open_pairs) -> int:
-    def pair(other):
-        found = sorted([(name, value), (other, row[other])], key=lambda x: names.index(x[0]))
-        return tuple(found) in open_pairs
+def _pairs(row, names) -> set:
+    return set(itertools.combinations([(name, row[name]) for name in names if name in row], 2))
 
-    return sum(pair(other) for other in row)
+
+def _filled(row, order, factors, names, open_pairs) -> dict[str, Any]:
+    """A row completed name by name, each time with the value that has most open pairs."""
+    for name in order:
+        if name not in row:
+            choices = [{**row, name: value} for value in factors[name]]
+            row = max(choices, key=lambda choice: len(_pairs(choice, names) & open_pairs))
+    return row
+
+
+_MAPS = ("relu", "elu_plus_one", "identity", "elu")
+_BOTH = (True, False)
+_CHUNKED = {"pattern": PATTERNS, "feature_map": _MAPS, **dict.fromkeys(FLAGS, _BOTH)}
+_DIFFERENT: dict[str, dict[str, Sequence[Any]]] = {
+    "state_scan": {**_CHUNKED, "queries": _BOTH},
+    "grad_rows": {"pattern": PATTERNS[:1], **dict.fromkeys(("mask", "normalize", "exact"), _BOTH)},
+    "split_scan": {
+        "pattern": ("causal", "packed"), "queries": _BOTH,
+        **dict.fromkeys(("cos", "normalize", "exact"), _BOTH),
+    },
+    "decode_step": {"feature_map": _MAPS, **dict.fromkeys(FLAGS, _BOTH)},
+    "newton_schulz": {"exact": _BOTH},
+    "newton_schulz_backward": {"exact": _BOTH},
+}  # fmt: skip
+"""what decides how a kernel is compiled beside its key in the table, where it is not `_CHUNKED`"""
+
+
+def _factors(kernel: str) -> dict[str, Sequence[Any]]:
+    keys = [key for key in TABLE if key[0] == kernel]
+    of_key = {
+        name: list(dict.fromkeys(key[i] for key in keys))
+        for i, name in enumerate(("kernel", "dtype", "size", "target"))
+    }
+    return {**of_key, **_DIFFERENT.get(kernel, _CHUNKED)}
 
 
 def cover() -> list[Compile]:
     """A pairwise cover of each kernel, over dtypes, head sizes, targets and features."""
-    factors: dict[str, Sequence[Any]] = {
-        "dtype": DTYPES,
-        "size": HEAD_SIZES,
-        "target": TARGETS,
-        "pattern": PATTERNS,
-        "feature_map": ("relu", "elu_plus_one", "identity", "elu"),
-        **dict.fromkeys(FLAGS, (True, False)),
-    }
-    rows = []
-    for kernel in KERNELS:
-        own = {**factors, "queries": (True, False)} if kernel == "state_scan" else factors
-        rows += [{"kernel": kernel, **row} for row in pairwise(own)]
+    kernels = dict.fromkeys(key[0] for key in TABLE)
+    rows = [row for kernel in kernels for row in pairwise(_factors(kernel))]
     assert len(rows) <= MOST, f"the cover takes {len(rows)} compiles"
     return list(_configured(rows))
 
 
 def every_entry() -> list[Compile]:
     """Every entry of the table with every pattern, in its heaviest form."""
-    rows = [
-        {
-            "kernel": kernel, "dtype": dtype, "size": size, "target": target, "pattern": pattern,
-            "feature_map": "elu_plus_one", "queries": queries,
-        }
-        for kernel, dtype, size, target in TABLE
-        for pattern in PATTERNS
-        for queries in ((True, False) if kernel == "state_scan" else (False,))
-    ]  # fmt: skip
+    rows = []
+    for kernel, dtype, size, target in TABLE:
+        factors = _factors(kernel)
+        for pattern in factors.get("pattern", PATTERNS[:1]):
+            for queries in factors.get("queries", (False,)):
+                rows.append(
+                    {
+                        "kernel": kernel, "dtype": dtype, "size": size, "target": target,
+                        "pattern": pattern, "feature_map": "elu_plus_one", "queries": queries,
+                    }
+                )  # fmt: skip
     return list(_configured(rows))
 
 
@@ -115,11 +129,18 @@ def run(job: Compile) -> tuple[bool, str]:
     try:
         used = compile_case(case, job.configuration)
     except Exception as error:
-        return False, f"{_line(case, job.configuration)}  does not compile: {error!r}"
+        return False, f"{_line(case, job.configuration)}  does not compile: {_cause(error)}"
     passed = not used.too_much(case.target)
     numbers = f"{used.registers:4} {used.spills:6} {used.stack:5} {used.shared:7}"
     verdict = "" if passed else "  REFUSED"
     return passed, f"{_line(case, job.configuration)} {numbers}{verdict}"
+
+
+def _cause(error: BaseException) -> str:
+    """What the compiler ran into, without the code around it."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return f"{type(error).__name__}: {str(error).splitlines()[-1] if str(error) else ''}"
 
 
 def _line(case, configuration: Configuration) -> str:
@@ -127,7 +148,7 @@ def _line(case, configuration: Configuration) -> str:
     dtype = str(case.dtype).removeprefix("torch.")
     tiles = "x".join(map(str, configuration))
     return (
-        f"{case.kernel:11} {case.target:6} {dtype:8} {case.size:3} {tiles:12} "
+        f"{case.kernel:22} {case.target:6} {dtype:8} {case.size:3} {tiles:12} "
         f"{case.pattern:13} {case.feature_map:12} {flags:44}"
     )
 

@@ -1,9 +1,11 @@
 """Tensors between margins: what a kernel reads beyond its tensor is NaN, what it writes is seen."""
 
 import math
+import os
 
 import torch
 
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 MARGIN = 4096  # elements on either side, more than a tile of any kernel reaches beyond
 
 

@@ -2,6 +2,7 @@
 cases."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -9,9 +10,11 @@ import torch
 pytest.importorskip("triton")
 
 from hf_linear_attn.kernels import launching, passes
+from hf_linear_attn.kernels.configurations import CHUNKED, TABLE, target_of
 from hf_linear_attn.kernels.support import why_not
 from hf_linear_attn.linear_attention_types import Inputs, Settings
 from tests.errors import relative_error
+from tests.kernels import far_apart, guards
 from tests.kernels.calls import Call, check
 
 pytestmark = pytest.mark.kernels
@@ -23,7 +26,7 @@ FEATURES = {
     "relu": Call(),
     "elu, a state": Call(feature_map="elu", normalize=False, cos=False, state=True),
     "elu + 1, mask, state": Call(feature_map="elu_plus_one", cos=False, mask=True, state=True),
-    "grouped heads, mask, state": Call(heads=4, mask=True, state=True),
+    "grouped heads, mask, state": Call(length=40, heads=4, mask=True, state=True),
     "two rows, mask": Call(batch=2, heads=1, groups=1, mask=True),
     "states not kept": Call(heads=1, groups=1, state=True, save=False),
     "packed, causal": Call(heads=1, groups=1, packed=True, mask=True),
@@ -45,16 +48,17 @@ def test_features(call, guarded):
 
 
 SPLIT = {
-    "causal": Call(length=130, heads=2, groups=1, state=True, mask=True),
-    "packed, causal": Call(length=130, heads=1, groups=1, packed=True),
-    "packed": Call(length=130, heads=1, groups=1, packed=True, causal=False, mask=True),
-    "bidirectional": Call(length=130, heads=1, groups=1, causal=False),
+    "causal": (Call(length=130, heads=1, groups=1, state=True, mask=True), 3),
+    "grouped heads": (Call(length=40, heads=2, groups=1, state=True, mask=True), 2),
+    "packed, causal": (Call(length=130, heads=1, groups=1, packed=True), 3),
+    "packed": (Call(length=70, heads=1, groups=1, packed=True, causal=False, mask=True), 2),
+    "bidirectional": (Call(length=130, heads=1, groups=1, causal=False), 3),
 }
 
 
-@pytest.mark.parametrize("call", SPLIT.values(), ids=SPLIT)
-def test_a_scan_cut_along_the_sequence(call, guarded, monkeypatch):
-    monkeypatch.setattr(launching, "splits", lambda chunks, programs, device: min(3, chunks))
+@pytest.mark.parametrize(("call", "parts"), SPLIT.values(), ids=SPLIT)
+def test_a_scan_cut_along_the_sequence(call, parts, guarded, monkeypatch):
+    monkeypatch.setattr(launching, "splits", lambda chunks, programs, device: min(parts, chunks))
     check(call, guarded)
 
 
@@ -97,26 +101,39 @@ def test_b01_running_mean_is_exact(guarded):
     v = guarded.around(torch.arange(1.0, 7).view(1, 1, 6, 1))
     x = Inputs(zeros, zeros, v, None, None, None, None, None)
     kept, _ = passes.forward_pass(x, Settings("elu_plus_one", True, True, 64, 1e-6), False)
-    assert torch.equal(kept.out.flatten(), torch.tensor([1, 1.5, 2, 2.5, 3, 3.5]))
+    # A GPU divides within two units in the last place.
+    assert relative_error(kept.out.flatten(), torch.tensor([1, 1.5, 2, 2.5, 3, 3.5])) <= 2e-7
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, BF16], ids=str)
-@pytest.mark.parametrize(
-    ("D", "Dv"), [(20, 16), (24, 48), (40, 16), (80, 48), (96, 16), (192, 48), (16, 192)]
-)
+@pytest.mark.parametrize(("D", "Dv"), [(20, 16), (24, 48), (40, 16), (80, 48), (96, 16), (16, 192)])
 def test_b02_any_head_size(D, Dv, dtype, guarded):
-    check(Call(length=37, heads=1, groups=1, D=D, Dv=Dv, dtype=dtype), guarded)
+    check(Call(length=20, heads=1, groups=1, D=D, Dv=Dv, dtype=dtype, state=True), guarded)
 
 
-def test_b05_sums_beyond_the_fp16_range(guarded):
-    # Features 301 each: the sum of the keys reaches 90,300, a pair's weight 90,601 · 2.
-    q = guarded.around(torch.full((1, 1, 300, 2), 300.0, dtype=FP16))
-    v = guarded.around(torch.ones(1, 1, 300, 2, dtype=FP16))
+@pytest.mark.parametrize("dtype", [torch.float32, BF16], ids=str)
+def test_b02_a_large_head_size_in_wide_tiles(dtype, guarded, monkeypatch):
+    """In the table's tiles these are more programs than the interpreter has time for."""
+    target = target_of(torch.empty(0).device)
+    for kernel in CHUNKED:
+        key = kernel, dtype, 256, target
+        wide = TABLE[key][0]._replace(features=128, columns=32)
+        monkeypatch.setitem(TABLE, key, (wide,))
+    check(Call(length=20, heads=1, groups=1, D=192, Dv=48, dtype=dtype, state=True), guarded)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_b05_sums_beyond_the_fp16_range(causal, guarded):
+    # Features 601 each: the sum of the keys reaches 76,928, a pair's weight 361,201 · 2.
+    q = guarded.around(torch.full((1, 1, 128, 2), 600.0, dtype=FP16))
+    v = guarded.around(torch.ones(1, 1, 128, 2, dtype=FP16))
     x = Inputs(q, q, v, None, None, None, None, None)
-    settings = Settings("elu_plus_one", True, True, 64, 1e-6)
+    settings = Settings("elu_plus_one", causal, True, 64, 1e-6)
     kept, final = passes.forward_pass(x, settings, False)
+    assert kept.out.dtype == FP16
     assert torch.equal(kept.out, torch.ones_like(v))
-    assert final[..., 0].min() == 90300
+    if causal:
+        assert final[..., 0].min() == 76_928
     for grad in passes.backward_pass(x, settings, kept, v, None)[:3]:
         assert torch.isfinite(grad).all()
 
@@ -170,55 +187,55 @@ def cuts():
     yield list(torch.randn(3, 2, 1, 1, 16).expand(3, 2, 1, 40, 16))
 
 
+@pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("which", range(3), ids=["fused", "transposed", "expanded"])
-def test_b11_strides_are_honoured(which, guarded):
+def test_b11_strides_are_honoured(which, causal, guarded):
     views = list(cuts())[which]
-    settings = Settings("relu", True, True, 64, 1e-6)
+    call = Call(length=40, batch=2, heads=1, groups=1, D=16, Dv=16, causal=causal, cos=False)
     grad = torch.randn(2, 1, 1, 16).expand(2, 1, 40, 16)
-    results = []
-    for q, k, v in (views, [x.contiguous() for x in views]):
-        x = Inputs(*[guarded.around(t) for t in (q, k, v)], *[None] * 5)
-        kept, final = passes.forward_pass(x, settings, True)
-        grads = passes.backward_pass(x, settings, kept, guarded.around(grad), None)
-        results.append((kept.out, final, *grads[:3]))
-        grad = grad.contiguous()
-    for a, b in zip(*results, strict=True):
-        assert torch.equal(a, b)
+    # Expanded keys: normalised, every row is the mean of one value and no gradient is left.
+    call = replace(call, normalize=which < 2)
+    check(call, guarded, clean=Inputs(*views, *[None] * 5), grad=grad)
 
 
-def sparse(folder, name, elements):
-    """A tensor in a file without blocks: only what is written takes memory."""
-    return torch.from_file(str(folder / name), shared=True, size=elements, dtype=torch.bfloat16)
+FAR = {
+    "rows": (Call(heads=1, groups=1), (70 * 2**25, 0, 2**25)),
+    "heads": (Call(length=20), (1 << 12, 2**31 + 64, 16)),
+    "batch": (Call(length=20, batch=2, heads=1, groups=1), (2**31 + 64, 1 << 12, 16)),
+}
 
 
-@pytest.mark.parametrize("far", ["rows", "heads", "batch"])
-def test_b04_offsets_beyond_32_bits(far, tmp_path, guarded, monkeypatch):
+@pytest.mark.parametrize(("call", "strides"), FAR.values(), ids=FAR)
+def test_b04_offsets_beyond_32_bits(call, strides, tmp_path, guarded, monkeypatch):
     """Views whose elements lie more than 2³¹ apart, without the memory between them."""
-    from triton.runtime.interpreter import GridExecutor
+    far_apart.prepare(monkeypatch)
+    call = replace(call, Dv=16, dtype=BF16, cos=False)
+    near = call.inputs()
+    grad = torch.randn(near.q.shape).bfloat16()
+    views = [
+        far_apart.spread(x, (*strides, 1), tmp_path, str(i))
+        for i, x in enumerate((*near[:3], grad))
+    ]
+    given = Inputs(*views[:3], *[None] * 5)
+    check(call, guarded, clean=near, given=given, grad=views[3])
 
-    # It would copy whole storages from the host to the host.
-    monkeypatch.setattr(GridExecutor, "_restore_args_dev", lambda *_: None)
-    B, H, N, D = 2, 2, 70, 16
-    strides = {
-        "rows": (N * 2**25, 1 << 10, 2**25),
-        "heads": (1 << 12, 2**31 + 64, 16),
-        "batch": (2**31 + 64, 1 << 12, 16),
-    }[far]
-    near = [torch.randn(B, H, N, D).bfloat16() for _ in range(4)]
-    size = sum((n - 1) * s for n, s in zip((B, H, N), strides, strict=True)) + D
-    views = []
-    for i, x in enumerate(near):
-        view = sparse(tmp_path, f"{i}", size).as_strided((B, H, N, D), (*strides, 1))
-        view.copy_(x)
-        views.append(view)
-    settings = Settings("relu", True, True, 64, 1e-6)
-    results = []
-    for q, k, v, grad in (views, near):
-        x = Inputs(q, k, v, *[None] * 5)
-        kept, _ = passes.forward_pass(x, settings, True)
-        results.append((kept.out, *passes.backward_pass(x, settings, kept, grad, None)[:3]))
-    for a, b in zip(*results, strict=True):
-        assert torch.equal(a, b)
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_b44_nothing_holds_a_state_for_every_token(causal, guarded):
+    """What a call makes grows with its length, and holds a state for every 32 tokens at the most.
+
+    One head of 8: what is made beside the states is small then.
+    """
+    largest = {}
+    for length in (64, 128):
+        call = Call(length=length, heads=1, groups=1, D=8, Dv=8, causal=causal)
+        x, before = call.inputs(), len(guarded.buffers)
+        kept, _ = passes.forward_pass(x, call.settings(), True)
+        passes.backward_pass(x, call.settings(), kept, torch.ones_like(x.v), None)
+        made = guarded.buffers[before:]
+        largest[length] = max(x.numel() - 2 * guards.MARGIN for x in made)
+    assert largest[128] <= 2.1 * largest[64]
+    assert largest[128] <= max(128 * 8, 128 // 32 * 16 * 9)
 
 
 def test_b44_states_are_a_few_inputs():
