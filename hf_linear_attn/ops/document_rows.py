@@ -48,7 +48,9 @@ def over_documents(
         parts.append(function(rows_q, rows_k, rows_v, there).transpose(1, 2)[there])
         places.append(index[there])
     if not parts:
-        return q.new_zeros(B, q.shape[1], N, v.shape[-1])
+        # Nothing is real, and still a backward pass may ask.
+        nothing = sum(x[:, :, :0].sum() for x in (q, k, v))
+        return q.new_zeros(B, q.shape[1], N, v.shape[-1]) + nothing
     out = parts[0].new_zeros(B * N, *parts[0].shape[1:])
     out = out.index_copy(0, torch.cat(places), torch.cat(parts))
     return out.unflatten(0, (B, N)).transpose(1, 2)

@@ -12,13 +12,16 @@ import torch
 from torch import Tensor
 from torch._C._functorch import TransformType, get_interpreter_stack
 from torch.autograd import forward_ad
-from torch.autograd.function import once_differentiable
 
 from hf_linear_attn.linear_attention_types import Inputs, Kept, Settings
 from hf_linear_attn.ops.decode_step import is_decode_step
 from hf_linear_attn.ops.dispatch import backend_of, run_backward, run_decode_step, run_forward
-from hf_linear_attn.ops.feature_maps import get_feature_map
-from hf_linear_attn.ops.linear_attention_op import keeps_states, linear_attention_op
+from hf_linear_attn.ops.linear_attention_inputs import check_inputs
+from hf_linear_attn.ops.linear_attention_op import (
+    keeps_states,
+    linear_attention_op,
+    refuse_second_derivatives,
+)
 from hf_linear_attn.ops.linear_attention_vmap import register_vmap
 from hf_linear_attn.ops.operands import accumulation_dtype
 
@@ -73,14 +76,13 @@ def linear_attention(
 
     Raises:
         ValueError: shapes or arguments that contradict each other; an explicit backend that cannot
-            run the call.
+            run the call; angles that want gradients.
         RuntimeError: a derivative other than the first, in reverse mode.
     """
     mapped = _mapped()
-    _check(q, k, v, causal, q_angles, k_angles, key_mask, segments, state, normalize, chunk_size)
-    get_feature_map(feature_map)
     x = Inputs(q, k, v, state, q_angles, k_angles, key_mask, segments)
     settings = Settings(feature_map, causal, normalize, chunk_size, eps)
+    check_inputs(x, settings)
     if q.shape[0] == 0:
         return _of_no_rows(x, settings)
     save = torch.is_grad_enabled() and any(
@@ -157,69 +159,22 @@ class _LinearAttention(torch.autograd.Function):
         states = [q.new_empty(0) if s is None else s for s in kept.states or ()]
         ctx.settings, ctx.backend = settings, backend
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*x, kept.out, kept.total, kept.rest, *states)
+        # Without a normaliser the output is the caller's alone, to change in place.
+        out = kept.out if settings.normalize else None
+        ctx.save_for_backward(*x, out, kept.total, kept.rest, *states)
         return kept.out, final
 
     @staticmethod
-    @once_differentiable
     def backward(ctx, grad_out, grad_final):  # pyright: ignore[reportIncompatibleMethodOverride]
+        refuse_second_derivatives()
         # Asked for once: under gradient checkpointing a second time would be an error.
         saved = ctx.saved_tensors
         x, (out, total, rest), states = Inputs(*saved[:8]), saved[8:11], saved[11:]
         found = [None if s.numel() == 0 else s for s in states] or None
-        grad_out = torch.zeros_like(out) if grad_out is None else grad_out
+        if grad_out is None:
+            grad_out = x.v.new_zeros(*x.q.shape[:3], x.v.shape[3])
+        # Unread without a normaliser.
+        out = grad_out if out is None else out
         kept = Kept(out, total, rest, found)
         grads = run_backward(x, ctx.settings, kept, grad_out, grad_final, ctx.backend)
         return (*grads, *[None] * 7)
-
-
-def _check(
-    q, k, v, causal, q_angles, k_angles, key_mask, segments, state, normalize, chunk_size
-) -> None:
-    """Refuse what cannot be computed as asked."""
-    for name, x in (("q", q), ("k", k), ("v", v)):
-        if x.ndim != 4 or not x.is_floating_point():
-            raise ValueError(
-                f"{name} must be a float tensor (batch, heads, seq, head_dim); "
-                f"got {x.dtype} of shape {tuple(x.shape)}."
-            )
-    (B, H, N, D), (Bk, G, M, Dk) = q.shape, k.shape
-    if (Bk, Dk) != (B, D) or k.shape[:3] != v.shape[:3] or G == 0 or H % G:
-        raise ValueError(
-            "q (batch, heads, N, D), k (batch, kv_heads, M, D) and v (batch, kv_heads, M, Dv) must "
-            f"agree and kv_heads divide heads; got {_shapes(q, k, v)}."
-        )
-    if chunk_size < 1:
-        raise ValueError(f"chunk_size is {chunk_size}; it must be at least 1.")
-    if 0 in (N, M, D, v.shape[3]):
-        raise ValueError(
-            f"queries, keys and head sizes must be at least 1; got shapes {_shapes(q, k, v)}."
-        )
-    if (causal or segments is not None) and N != M:
-        raise ValueError(
-            f"causal attention and segments need as many queries as keys; got {N} and {M}."
-        )
-    _check_layout("q_angles", q_angles, ((B, N), (1, N)))
-    _check_layout("k_angles", k_angles, ((B, M), (1, M)))
-    _check_layout("key_mask", key_mask, ((B, M),), torch.bool)
-    _check_layout("segments", segments, ((B, N),))
-    if (q_angles is None) != (k_angles is None):
-        raise ValueError("q_angles and k_angles go together; got only one of them.")
-    if state is not None:
-        if not causal or segments is not None:
-            raise ValueError("a state can be carried into causal attention without segments only.")
-        features = D if q_angles is None else 2 * D
-        _check_layout("state", state, ((B, G, features, v.shape[-1] + normalize),))
-
-
-def _shapes(*tensors: Tensor) -> str:
-    return ", ".join(str(tuple(x.shape)) for x in tensors)
-
-
-def _check_layout(name: str, x: Tensor | None, shapes, dtype: torch.dtype | None = None) -> None:
-    if x is None:
-        return
-    if tuple(x.shape) not in shapes or (dtype is not None and x.dtype != dtype):
-        wanted = " or ".join(map(str, shapes))
-        kind = f" of {dtype}" if dtype else ""
-        raise ValueError(f"{name} must have shape {wanted}{kind}; got {tuple(x.shape)}, {x.dtype}.")

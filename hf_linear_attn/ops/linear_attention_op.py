@@ -30,6 +30,22 @@ def keeps_states(device: torch.device) -> bool:
     return device.type == "cpu" and not _INTERPRETED
 
 
+def refuse_second_derivatives() -> None:
+    """Refuse a backward pass whose gradients are to be differentiated again.
+
+    Asked at the first derivative: autograd itself would take gradients that do not depend on a
+    gradient (of a sum, say) for constants, and give second derivatives of 0 without a word.
+
+    Raises:
+        RuntimeError: create_graph=True.
+    """
+    if torch.is_grad_enabled():
+        raise RuntimeError(
+            "linear_attention has first derivatives only; create_graph=True (second derivatives, "
+            "gradient penalties, torch.autograd.functional.hessian) asks for more."
+        )
+
+
 # An operator returns a fixed number of tensors: what a call does not have is an empty one.
 
 
@@ -186,6 +202,7 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None
 
 
 def _differentiate(ctx: Any, grad_out: Tensor | None, grad_final: Tensor | None, *_: None):
+    refuse_second_derivatives()
     out, total, rest, states, *tensors = ctx.saved_tensors
     settings = Settings(*ctx.settings)
     grad_out = torch.zeros_like(out) if grad_out is None else grad_out

@@ -10,13 +10,17 @@ _TENSORS = 8
 """q, k, v, state, q_angles, k_angles, key_mask, segments come before the settings"""
 
 
-def _folded(x: Tensor | None, dim: int | None, size: int) -> Tensor | None:
+_ANGLES = (4, 5)
+"""which of them are angles"""
+
+
+def _folded(x: Tensor | None, dim: int | None, size: int, *, angles: bool) -> Tensor | None:
     """(…, batch, …) with a mapped dimension, or alike for all of them -> (size · batch, …)."""
     if x is None:
         return None
     if dim is None:
-        if x.ndim == 2 and x.shape[0] == 1:
-            # Angles that all rows share: they are shared still.
+        if angles and x.shape[0] == 1:
+            # All rows share them still.
             return x
         x = x.unsqueeze(0).expand(size, *x.shape)
     else:
@@ -33,10 +37,14 @@ def _rows(tensors: list[Any], dims: list[Any]) -> int:
 def _map_rows(info: Any, in_dims: tuple[Any, ...], *arguments: Any) -> tuple[Any, Any]:
     tensors, dims = list(arguments[:_TENSORS]), list(in_dims[:_TENSORS])
     size, batch = info.batch_size, _rows(tensors, dims)
-    folded = [_folded(x, dim, size) for x, dim in zip(tensors, dims, strict=True)]
-    for i, x in enumerate(folded):
+    folded = [
+        _folded(x, dim, size, angles=i in _ANGLES)
+        for i, (x, dim) in enumerate(zip(tensors, dims, strict=True))
+    ]
+    for i in _ANGLES:
+        x = folded[i]
         # Angles of one row, mapped: each mapped call has its own.
-        if x is not None and x.ndim == 2 and x.shape[0] == size and dims[i] is not None:
+        if x is not None and x.shape[0] == size and dims[i] is not None:
             folded[i] = x.repeat_interleave(batch, 0)
     found = linear_attention_op(*folded, *arguments[_TENSORS:])
     *others, states = found

@@ -27,7 +27,9 @@ def forward_pass(x: Inputs, settings: Settings, save: bool) -> tuple[Kept, Tenso
     with torch.autocast(x.q.device.type, enabled=False):
         queries, keys, values, pattern = _operands(x, settings)
         B, G, r, N, _ = queries.x.shape
-        out = x.v.new_empty(B, G, r, N, x.v.shape[-1])
+        # Callers get tensors that are no views, which may be changed in place.
+        whole = x.v.new_empty(B, G * r, N, x.v.shape[-1])
+        out = whole.unflatten(1, (G, r))
         norm = Normaliser(out, queries.dtype, settings.eps) if settings.normalize else None
 
         def emit(bounds: Bounds, sums: Sums) -> None:
@@ -41,8 +43,12 @@ def forward_pass(x: Inputs, settings: Settings, save: bool) -> tuple[Kept, Tenso
         initial = _flat(x.state, queries)
         states, final = scan(queries, keys, values, pattern, initial, emit, save=save)
     total, rest = (None, None) if norm is None else (norm.total, norm.rest)
-    kept = Kept(out.flatten(1, 2), total, rest, states if save else None)
-    return kept, final.mT.contiguous().unflatten(0, (B, G)) if settings.causal else None
+    kept = Kept(whole, total, rest, states if save else None)
+    if not settings.causal:
+        return kept, None
+    state = final.new_empty(B, G, *final.mT.shape[1:])
+    state.flatten(0, 1).copy_(final.mT)
+    return kept, state
 
 
 def backward_pass(

@@ -22,8 +22,8 @@ class RecurrentDecoder:
     gradients and without masks.
 
     Args:
-        state: (B, G, F, Dv + normalize) fp32 or fp64, as `linear_attention` returns it; zeros
-            before the first token. It is copied.
+        state: (B, G, F, Dv + normalize) fp32 or fp64, as `linear_attention` returns it (sums of
+            such features); zeros before the first token. It is copied.
         heads: H, query heads; G divides H.
         feature_map, normalize, eps: as in `linear_attention`.
         turned: the features have angles; F is 2D then.
@@ -57,14 +57,16 @@ class RecurrentDecoder:
                 f"{heads} heads, {F} features."
             )
         D, Dv = F // (1 + turned), E - normalize
-        self.state = state.detach().clone(memory_format=torch.contiguous_format)
-        """(B, G, F, Dv + normalize), changed by every call"""
         self._q_shape, self._k_shape = (B, heads, 1, D), (B, G, 1, D)
         self._v_shape = (B, G, 1, Dv)
         self._grouped = None if heads == G else (B, G, heads // G, D)
         self._eps, self._normalize, self._turned = eps, normalize, turned
         self._plain_division = feature_map in _NEVER_NEGATIVE and not turned
-        self._make_buffers(B, G, heads // G, D, Dv)
+        with torch.inference_mode(False):
+            # In and out of inference mode alike.
+            self.state = state.detach().clone(memory_format=torch.contiguous_format)
+            """(B, G, F, Dv + normalize), changed by every call"""
+            self._make_buffers(B, G, heads // G, D, Dv)
 
     def _make_buffers(self, B: int, G: int, r: int, D: int, Dv: int) -> None:
         """All that lies between a token and its output, and the views of it that a call needs."""

@@ -77,3 +77,14 @@ def test_states_of_16_bit_tokens_are_fp32(dtype):
         again, held = steps(*tensors, **settings)
     assert torch.equal(again, found)
     assert torch.equal(held, state)
+
+
+def test_query_and_key_have_angles_of_their_own():
+    q, k, v = (x[:, :, :1] for x in draw())
+    settings = {"causal": True, "feature_map": "relu", "normalize": False}
+    places = {"q_angles": torch.full((1, 1), 0.2), "k_angles": torch.full((1, 1), 1.1)}
+    with torch.no_grad():
+        found, state = linear_attention(q, k, v, **places, **settings)
+    wanted, held = linear_attention(q.requires_grad_(), k, v, **places, **settings)
+    assert relative_error(found, wanted) < 1e-6
+    assert relative_error(state, held) < 1e-6

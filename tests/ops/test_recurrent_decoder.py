@@ -78,6 +78,24 @@ def test_a_query_that_meets_nothing_gives_zero(turned):
     assert decoder(k, k, v, angles).eq(1).all()
 
 
+def test_a_sum_of_weights_below_zero_gives_zero():
+    """As angles more than a right angle apart make them."""
+    decoder = RecurrentDecoder(torch.zeros(1, 1, 12, 6), 1, feature_map="relu", turned=True)
+    ones, v = torch.ones(1, 1, 1, 6), torch.ones(1, 1, 1, 5)
+    decoder(ones, ones, v, torch.zeros(1, 1))
+    assert decoder(ones, 0 * ones, v, torch.full((1, 1), 3.0)).abs().max() == 0
+
+
+def test_made_in_inference_mode_and_used_out_of_it():
+    with torch.inference_mode():
+        state = torch.zeros(1, 1, 6, 6)
+        decoder = RecurrentDecoder(state, 1, feature_map="relu")
+    ones = torch.ones(1, 1, 1, 6)
+    for mode in (True, False):
+        with torch.inference_mode(mode):
+            assert decoder(ones, ones, ones[..., :5]).eq(1).all()
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
 def test_the_state_is_never_less_than_fp32(dtype):
     tensors = draw(dtype)
