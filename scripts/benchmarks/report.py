@@ -109,7 +109,8 @@ def page(runs: Sequence[Results], plot: str) -> str:
     """The page of all results, in Markdown.
 
     Args:
-        runs: a section each, such as one of a CPU and one of a GPU.
+        runs: such as one of a CPU and one of a GPU; runs of one device that follow each other
+            share a section.
         plot: path of the figure, from the page.
     """
     lines = [
@@ -124,8 +125,12 @@ def page(runs: Sequence[Results], plot: str) -> str:
         f"![Time and memory against length]({plot})",
         "",
     ]
+    device = ""
     for results in runs:
-        lines += [f"## {results.conditions['device']}", "", markdown(results)]
+        if results.conditions["device"] != device:
+            device = results.conditions["device"]
+            lines += [f"## {device}", ""]
+        lines.append(markdown(results))
     lines += [_HOW_TO]
     return "\n".join(lines)
 
