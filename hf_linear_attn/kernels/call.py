@@ -107,7 +107,7 @@ class Call:
         tiles = {"C": found.chunk, "BK": found.features, "BV": found.columns}
         given = {**self.operands, **tiles, **own}
         arguments = {name: given[name] for name in kernel.arg_names}
-        kernel[grid](**arguments, num_warps=found.warps, num_stages=found.stages)
+        kernel[grid](**arguments, **launch_options(found, self.x.q.device))
 
 
 def call_configuration(kernel: str, x: Inputs) -> Configuration:
@@ -118,6 +118,13 @@ def call_configuration(kernel: str, x: Inputs) -> Configuration:
     found = configuration(kernel, x.q.dtype, size, target)
     assert found is not None
     return found
+
+
+def launch_options(found: Configuration, device: torch.device) -> dict[str, int]:
+    """Launch options of a configuration on a device that has kernels."""
+    target = target_of(device)
+    assert target is not None
+    return found.options(target)
 
 
 def steps(name: str, x: Tensor) -> dict[str, int]:

@@ -8,7 +8,7 @@ import torch
 import triton
 from torch import Tensor
 
-from hf_linear_attn.kernels.call import call_configuration, tables
+from hf_linear_attn.kernels.call import call_configuration, launch_options, tables
 from hf_linear_attn.kernels.decode_step import decode_step
 from hf_linear_attn.kernels.launching import on_device
 from hf_linear_attn.linear_attention_types import Inputs, Settings
@@ -37,6 +37,6 @@ def decode(x: Inputs, settings: Settings) -> tuple[Tensor, Tensor]:
             q, k, v, *turns[0], *turns[1], mask, state, out, new, q.stride(0), q.stride(1),
             k.stride(0), k.stride(1), v.stride(0), v.stride(1), *steps, G, H // G, settings.eps,
             D=D, DV=Dv, BD=triton.next_power_of_2(D), BV=found.columns, MAP=settings.feature_map,
-            NORM=settings.normalize, num_warps=found.warps,
+            NORM=settings.normalize, **launch_options(found, x.q.device),
         )  # fmt: skip
     return out, new

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from hf_linear_attn.kernels.call import launch_options
 from hf_linear_attn.kernels.configurations import (
     MATRIX_SIZES,
     Configuration,
@@ -80,14 +81,9 @@ def _launch(kernel: Any, matrices: Tensor, **arguments: Any) -> None:
     found = _configuration(kernel.__name__, matrices)
     with on_device(matrices.device):
         kernel[(matrices.numel() // (m * m),)](
-            a=matrices,
-            **arguments,
-            M=m,
-            BM=found.features,
-            BK=found.columns,
-            num_warps=found.warps,
-            num_stages=found.stages,
-        )
+            a=matrices, **arguments, M=m, BM=found.features, BK=found.columns,
+            **launch_options(found, matrices.device),
+        )  # fmt: skip
 
 
 def _configuration(kernel: str, A: Tensor) -> Configuration:

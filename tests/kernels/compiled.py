@@ -107,7 +107,7 @@ def compile_case(case: Case, configuration: Configuration) -> Used:
             if signature[name].startswith("*") or (case.exact and _is_row_stride(name)):
                 attributes[(i,)] = [["tt.divisibility", 16]]
     source = ASTSource(fn=fn, signature=signature, constexprs=values, attrs=attributes)
-    options = {"num_warps": configuration.warps, "num_stages": configuration.stages}
+    options = configuration.options(case.target)
     said = io.StringIO()
     with knobs.nvidia.scope(), knobs.compilation.scope(), contextlib.redirect_stdout(said):
         knobs.nvidia.dump_ptxas_log = True
