@@ -6,9 +6,9 @@ r"""Measure linear attention against softmax attention, on this machine, in rati
     python scripts/benchmark.py --suite all --json all.json
     python scripts/benchmark.py --docs all.json                   # the page and its plot, from that
 
-One process, one CPU thread (or one GPU); what is compared runs side by side in every round, ratios
-are taken within a round, and the median over rounds is shown with its quartiles. A ratio is the
-other's time over ours unless it says otherwise.
+One process, one CPU thread (or one GPU); what is compared runs side by side in every round, in an
+order that is drawn anew, ratios are taken within a round, and the median over rounds is shown with
+its quartiles. A ratio is the other's time over ours unless it says otherwise.
 
 """
 

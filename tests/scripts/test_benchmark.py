@@ -9,6 +9,7 @@ import math
 import re
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -47,7 +48,7 @@ from benchmarks import (  # noqa: E402
 from benchmarks.bench import Bench, Case, Settings  # noqa: E402
 from benchmarks.clock import CpuClock  # noqa: E402
 from benchmarks.results import Results, read_results  # noqa: E402
-from benchmarks.rounds import Quartiles, Timings, interleave, quartiles  # noqa: E402
+from benchmarks.rounds import Quartiles, Timings, interleave, orders, quartiles  # noqa: E402
 from benchmarks.suites import ALL, SUITES, Suite  # noqa: E402
 
 TINY = ["--heads", "2", "--head_dim", "8", "--layers", "1", "--rounds", "1", "--tokens", "40"]
@@ -178,17 +179,51 @@ def test_quartiles_interpolate():
     assert Quartiles(1, 2, 3).scaled(2) == Quartiles(2, 4, 6)
 
 
-def test_rounds_are_interleaved_and_start_with_another_each():
+def test_rounds_are_interleaved():
     # The first value of each is of the round that is not counted.
     clock = FakeClock({"a": [0.001, 1, 2, 3], "b": [0.1, 10, 20, 30]})
     told = []
     timings = interleave({"a": lambda: "a", "b": lambda: "b"}, clock, 3, told.append)
     assert timings.seconds == {"a": [1, 2, 3], "b": [10, 20, 30]}
-    assert [name for name, _ in clock.order[2:]] == ["a", "b", "b", "a", "a", "b"]
+    names = [name for name, _ in clock.order[2:]]
+    assert [sorted(names[i : i + 2]) for i in (0, 2, 4)] == [["a", "b"]] * 3
     # A millisecond is repeated until the sample is long enough, a tenth of a second is not.
     assert {repeats for name, repeats in clock.order[2:] if name == "a"} == {20}
     assert {repeats for name, repeats in clock.order[2:] if name == "b"} == {1}
     assert told == [0, 1, 2, 3]
+
+
+def orders_of_a_race(settings, names):
+    """As timed."""
+    clock = FakeClock({name: [1] * (settings.rounds + 1) for name in names})
+    Bench(settings, clock, Results()).race({name: partial(str, name) for name in names})
+    timed = [name for name, _ in clock.order[len(names) :]]
+    return [tuple(timed[i : i + len(names)]) for i in range(0, len(timed), len(names))]
+
+
+def test_nobody_always_runs_behind_the_same_one(settings):
+    seeds = [dataclasses.replace(settings, rounds=7, seed=seed) for seed in range(5)]
+    found = [orders_of_a_race(seed, "abcd") for seed in seeds]
+    assert len({tuple(race) for race in found}) == len(seeds)
+    for race in found:
+        assert len(set(race)) == 7
+        for name in "abcd":
+            behind = [order[order.index(name) - 1] for order in race if order[0] != name]
+            assert len(set(behind)) >= 2, (name, behind)
+            assert max(behind.count(other) for other in set(behind)) <= 4, (name, behind)
+
+
+def test_orders_come_again_only_when_all_have_been():
+    for count, wanted in ((1, 4), (2, 7), (3, 7), (3, 12), (4, 24), (5, 7)):
+        found = orders(list("abcde")[:count], wanted, seed=3)
+        assert len(found) == wanted
+        possible = math.factorial(count)
+        for start in range(0, wanted, possible):
+            part = found[start : start + possible]
+            assert len(set(part)) == len(part)
+        assert all(sorted(order) == list("abcde")[:count] for order in found)
+    drawn = [orders(list("abcde"), 7, seed) for seed in (0, 0, 1)]
+    assert drawn[0] == drawn[1] != drawn[2]
 
 
 def test_the_cpu_clock_counts_the_process_not_the_wall():
