@@ -37,7 +37,14 @@ from benchmarks.bench import Bench, Case, Settings
 from benchmarks.clock import clock_of
 from benchmarks.official import load_official
 from benchmarks.plot import draw, has_curves
-from benchmarks.report import conditions_line, markdown, page, peers_table, rich_table
+from benchmarks.report import (
+    conditions_line,
+    left_out_lines,
+    markdown,
+    page,
+    peers_table,
+    rich_table,
+)
 from benchmarks.results import Results, read_results
 from benchmarks.suites import ALL, SUITES
 from hf_linear_attn.training.atomic_files import write_atomically
@@ -247,6 +254,8 @@ def _show(console: Console, args: argparse.Namespace, names: list[str], results:
     console.print(rich_table(results))
     if results.peers:
         console.print(peers_table(results))
+    for line in left_out_lines(results):
+        console.print(Text(line), soft_wrap=True)
     written = [str(f) for f in (args.json, args.csv, args.markdown, args.plot) if f is not None]
     if written:
         console.print(Text(f"Wrote {', '.join(written)}"), soft_wrap=True)

@@ -13,7 +13,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.report import peers_table, rich_table
+from benchmarks.report import left_out_lines, peers_table, rich_table
 from benchmarks.results import Results, read_results
 from hf_linear_attn.training.atomic_files import write_atomically
 from hf_linear_attn.training.program import ProgramParser, run_program
@@ -94,6 +94,8 @@ def _show(console: Console, args, content: dict[str, Any], results: Results) -> 
         console.print(rich_table(results))
     if results.peers:
         console.print(peers_table(results))
+    for line in left_out_lines(results):
+        console.print(line, markup=False, soft_wrap=True)
     tests = content["tests"]
     title = "Device check" + (" (dry run, no GPU)" if args.dry_run else "")
     table = Table(title=title, caption=f"written: {args.folder / REPORT}")
