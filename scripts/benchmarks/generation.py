@@ -76,7 +76,7 @@ class _Resident(StoppingCriteria):
         self.length = length
         self.bytes: int | None = None
 
-    def __call__(self, input_ids: Tensor, scores: Tensor, **kwargs: Any) -> Any:
+    def __call__(self, input_ids: Tensor, scores: Any, **kwargs: Any) -> Any:
         if input_ids.shape[1] == self.length:
             # What only waits to be freed is no growth.
             gc.collect()

@@ -123,10 +123,10 @@ def page(runs: Sequence[Results], plot: str) -> str:
         "# Performance",
         "",
         "What linear attention costs beside softmax attention, by `scripts/benchmark.py`: one "
-        "process, one CPU thread or one GPU; what is compared runs side by side in every round, "
-        "ratios are taken within a round, and the median over rounds is shown with its quartiles. "
-        "A ratio is the other's time over ours unless it says otherwise. Times of two pages or "
-        "two machines cannot be compared, ratios of one run can.",
+        "process, one CPU thread or one GPU; what is compared runs side by side in every round, in "
+        "an order that is drawn anew, ratios are taken within a round, and the median over rounds "
+        "is shown with its quartiles. A ratio is the other's time over ours unless it says "
+        "otherwise. Times of two pages or two machines cannot be compared, ratios of one run can.",
         "",
         f"![Time and memory against length]({plot})",
         "",

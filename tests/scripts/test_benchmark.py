@@ -91,8 +91,9 @@ KEYS = {
     "layer": {"layer/cosformer/128"},
     "model": {"model/cosformer-mlm/128"},
     "decode": {
-        *(f"decode/{name}/128" for name in ("cosformer", "linear_transformer")),
-        *("decode/flat/cosformer", "decode/flat/linear_transformer", "decode/state_growth/40"),
+        *(f"{way}/{name}/128" for way in ("decode", "decode_op")
+          for name in ("cosformer", "linear_transformer")),
+        "decode/state_growth/40",
     },
     "memory": {
         *(f"memory/saved_units/cosformer/{kind}" for kind in ("default", "recompute")),
@@ -109,6 +110,8 @@ KEYS = {
     },
     "quick": {"op/causal/cosformer/128", "layer/cosformer/128", "decode/cosformer/128"},
 }  # fmt: skip
+# With one length.
+LEFT_OUT = {"decode": {f"decode/flat/{name}" for name in ("cosformer", "linear_transformer")}}
 
 
 class FakeClock:
@@ -293,6 +296,7 @@ def test_every_suite_at_tiny_sizes(name, small, tmp_path, monkeypatch, official_
     content = measured(name, "--lengths", "128", *extra)
     assert KEYS[name] <= set(content["ratios"])
     assert all(math.isfinite(x) and x >= 0 for x in content["ratios"].values())
+    assert set(content["left_out"]) == LEFT_OUT.get(name, set())
     assert set(content["meaning"]) == set(content["ratios"])
     assert set(content["less_is_better"]) <= set(content["ratios"])
     for key, (low, high) in content["quartiles"].items():
@@ -381,6 +385,35 @@ def test_the_page_and_its_plot_come_from_the_json(quick, tmp_path, monkeypatch, 
     assert (tmp_path / "docs" / BENCHMARK.PAGE).read_text() == before
 
 
+def test_what_is_said_to_be_written_is_there(quick, capsys, monkeypatch):
+    """A plot in the name that was given; none, and no word of it, where nothing can be drawn."""
+    BENCHMARK.main(["--rounds", "1", "--markdown", "a.md", "--plot", "a.PNG"])
+    assert "Wrote a.md, a.PNG" in capsys.readouterr().out
+    assert sorted(file.name for file in Path().iterdir()) == ["a.PNG", "a.md"]
+    no_lengths = Case("a case", lambda bench: bench.results.number("op/a", 1.0, "a"))
+    monkeypatch.setitem(SUITES, "quick", Suite("nothing", lambda _: [no_lengths], draws=True))
+    BENCHMARK.main(["--rounds", "1", "--markdown", "b.md", "--plot", "b.png"])
+    assert "Wrote b.md\n" in capsys.readouterr().out
+    assert not Path("b.png").exists()
+
+
+def test_what_was_left_out_is_said_and_kept(quick, capsys, monkeypatch):
+    def case(bench):
+        stand_in(bench)
+        bench.results.left_out["decode/a"] = "nothing tells"
+
+    monkeypatch.setitem(SUITES, "quick", Suite("nothing", lambda _: [Case("a case", case)]))
+    BENCHMARK.main(["--rounds", "1", "--json", "a.json", "--markdown", "a.md"])
+    assert "Left out: decode/a: nothing tells" in capsys.readouterr().out
+    assert "Left out: decode/a: nothing tells." in Path("a.md").read_text()
+    assert read_results(Path("a.json")).left_out == {"decode/a": "nothing tells"}
+    # A file from before anything was ever left out.
+    content = json.loads(Path("a.json").read_text())
+    del content["left_out"]
+    Path("a.json").write_text(json.dumps(content))
+    assert read_results(Path("a.json")).left_out == {}
+
+
 def test_results_are_kept_after_each_suite(quick, monkeypatch):
     def fails(bench):
         raise KeyboardInterrupt
@@ -429,7 +462,12 @@ def test_a_peer_that_fails_is_named_with_why(settings):
         (["--suite", "op", "--official", "none.py"], "--official belongs to suite compare"),
         (["--suite", "compare", "--lengths", "100"], "--lengths 100: .* a multiple of 64"),
         (["--suite", "decode", "--plot", "a.png"], "--plot shows what suites op, memory and quick"),
+        (["--plot", "a.txt"], "--plot a.txt: a plot is a PNG; give a name that ends in .png"),
+        (["--plot", "a"], "--plot a: a plot is a PNG"),
+        (["--json", "a.txt", "--csv", "./a.txt"], "--json and --csv name the same file, a.txt"),
+        (["--markdown", "a.png", "--plot", "a.png"], "--markdown and --plot name the same file"),
         (["--rounds", "0"], "--rounds is 0; it must be at least 1"),
+        (["--suite", "decode", "--tokens", "1"], "--tokens is 1; it must be at least 2"),
         (["--rounds", "x"], "argument --rounds: invalid int value"),
         (["--lengths", "1k"], "--lengths is '1k'; give numbers of tokens"),
         (["--lengths", "0,4"], "--lengths is '0,4'"),
@@ -442,15 +480,24 @@ def test_a_peer_that_fails_is_named_with_why(settings):
         (["--sweet", "op"], "unrecognized arguments"),
     ],
 )
-def test_mistakes_are_one_line(arguments, message, small, tmp_path, monkeypatch, capsys):
+def test_mistakes_are_one_line(arguments, message, tmp_path, monkeypatch, capsys):
+    def measured(*_):
+        raise AssertionError("this has to be said before anything is measured")
+
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(machine, "describe", measured)
     assert re.search(message, refusal(capsys, *arguments))
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         ("x = 1", "it has no class CosformerAttention"),
+        ("CosformerAttention = 3", "it has no class CosformerAttention"),
+        ("1 / 0", "it cannot be imported: ZeroDivisionError: division by zero"),
+        ("raise KeyError('a\\nb')", "it cannot be imported: KeyError"),
+        ("import sys; sys.exit('no GPU')", "it cannot be imported: SystemExit: no GPU"),
         ("import a_package_that_is_not_there", "it cannot be imported"),
         ("def", "it cannot be imported"),
     ],
@@ -459,6 +506,14 @@ def test_files_that_are_not_the_official_layer(content, message, tmp_path, capsy
     file = tmp_path / "layer.py"
     file.write_text(content)
     assert message in refusal(capsys, "--suite", "compare", "--official", str(file))
+
+
+def test_the_official_layer_is_not_written_over(official_file, capsys):
+    before = official_file.read_text()
+    said = refusal(capsys, "--suite", "compare", "--official", str(official_file),
+                   "--json", str(official_file))  # fmt: skip
+    assert "--official and --json name the same file" in said
+    assert official_file.read_text() == before
 
 
 def test_a_layer_that_computes_something_else_is_not_compared(tmp_path, settings):
