@@ -6,9 +6,9 @@ r"""Measure linear attention against softmax attention, on this machine, in rati
     python scripts/benchmark.py --suite all --json all.json
     python scripts/benchmark.py --docs all.json                   # the page and its plot, from that
 
-One process, one CPU thread (or one GPU); what is compared runs side by side in every round, ratios
-are taken within a round, and the median over rounds is shown with its quartiles. A ratio is the
-other's time over ours unless it says otherwise.
+One process, one CPU thread (or one GPU); what is compared runs side by side in every round, in an
+order that is drawn anew, ratios are taken within a round, and the median over rounds is shown with
+its quartiles. A ratio is the other's time over ours unless it says otherwise.
 
 """
 
@@ -17,7 +17,7 @@ import dataclasses
 import os
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import torch
@@ -37,7 +37,14 @@ from benchmarks.bench import Bench, Case, Settings
 from benchmarks.clock import clock_of
 from benchmarks.official import load_official
 from benchmarks.plot import draw, has_curves
-from benchmarks.report import conditions_line, markdown, page, peers_table, rich_table
+from benchmarks.report import (
+    conditions_line,
+    left_out_lines,
+    markdown,
+    page,
+    peers_table,
+    rich_table,
+)
 from benchmarks.results import Results, read_results
 from benchmarks.suites import ALL, SUITES
 from hf_linear_attn.training.atomic_files import write_atomically
@@ -46,6 +53,8 @@ from hf_linear_attn.training.program import ProgramParser, run_program
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PAGE, PLOT = "performance.md", "images/performance.png"
+_COUNTS = ("rounds", "batch", "heads", "head_dim", "layers")
+_OUTPUTS = ("json", "csv", "markdown", "plot")
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -91,8 +100,14 @@ def main(argv: list[str]) -> None:
     _check(args, settings, names)
     if settings.device.type == "cpu":
         torch.set_num_threads(1)
-    results = measure(console, settings, names, lambda found: _write(args, found))
-    _show(console, args, names, results)
+    written: list[Path] = []
+
+    def keep(found: Results) -> None:
+        written[:] = _write(args, found)
+
+    results = measure(console, settings, names, keep)
+    _show(console, results, written)
+    _show_next(console, args, names)
 
 
 def suite_names(text: str) -> list[str]:
@@ -116,11 +131,12 @@ def read_settings(args: argparse.Namespace) -> Settings:
     """The settings of the command line.
 
     Raises:
-        ValueError: a number below 1, a list that is none, a device that is not there.
+        ValueError: a number that is too small, a list that is none, a device that is not there.
     """
-    for name in ("rounds", "batch", "heads", "head_dim", "layers", "tokens"):
-        if getattr(args, name) < 1:
-            raise ValueError(f"--{name} is {getattr(args, name)}; it must be at least 1")
+    # A text has a token behind its prompt.
+    for name, least in {**dict.fromkeys(_COUNTS, 1), "tokens": 2}.items():
+        if getattr(args, name) < least:
+            raise ValueError(f"--{name} is {getattr(args, name)}; it must be at least {least}")
     device = _device(args.device)
     own = "bfloat16" if device.type == "cuda" else "float32"
     settings = Settings(device, DTYPES[args.dtype or own])
@@ -168,10 +184,25 @@ def _check(args: argparse.Namespace, settings: Settings, names: list[str]) -> No
         load_official(settings.official)
     if args.plot is not None and not any(SUITES[name].draws for name in names):
         raise ValueError("--plot shows what suites op, memory and quick measure; add one of them")
-    for file in (args.json, args.csv, args.markdown, args.plot):
-        if file is not None and not (file.parent.is_dir() and os.access(file.parent, os.W_OK)):
+    if args.plot is not None and args.plot.suffix.lower() != ".png":
+        raise ValueError(f"--plot {args.plot}: a plot is a PNG; give a name that ends in .png")
+    _check_files({name: getattr(args, name) for name in ("official", *_OUTPUTS)})
+
+
+def _check_files(files: Mapping[str, Path | None]) -> None:
+    """Files to write, by option, and one that is read: each is another, and can be written."""
+    options: dict[Path, str] = {}
+    for name, file in files.items():
+        if file is None:
+            continue
+        other = options.setdefault(file.resolve(), name)
+        if other != name:
+            raise ValueError(f"--{other} and --{name} name the same file, {file}; give two names")
+        if name == "official":
+            continue
+        if not (file.parent.is_dir() and os.access(file.parent, os.W_OK)):
             raise ValueError(f"{file} cannot be written: its folder is not there, or not writable")
-        if file is not None and file.is_dir():
+        if file.is_dir():
             raise ValueError(f"{file} is a folder; give the name of a file")
 
 
@@ -220,7 +251,9 @@ def _progress(console: Console) -> Progress:
     return Progress(*columns, TextColumn("{task.description}"), console=console)
 
 
-def _write(args: argparse.Namespace, results: Results) -> None:
+def _write(args: argparse.Namespace, results: Results) -> list[Path]:
+    """Write what is asked for; the files that are there now."""
+    written = []
     for file, text in (
         (args.json, results.to_json),
         (args.csv, results.to_csv),
@@ -228,8 +261,12 @@ def _write(args: argparse.Namespace, results: Results) -> None:
     ):
         if file is not None:
             write_atomically(file, text())
+            written.append(file)
+    # Suites that draw nothing may come first.
     if args.plot is not None and has_curves(results):
         draw(results, args.plot)
+        written.append(args.plot)
+    return written
 
 
 def _write_page(console: Console, files: list[Path]) -> None:
@@ -242,14 +279,19 @@ def _write_page(console: Console, files: list[Path]) -> None:
         console.print(f"wrote {os.path.relpath(file)}", soft_wrap=True, highlight=False)
 
 
-def _show(console: Console, args: argparse.Namespace, names: list[str], results: Results) -> None:
-    """Tables, files, and the command to run next."""
+def _show(console: Console, results: Results, written: list[Path]) -> None:
+    """Tables, and the files that have them."""
     console.print(rich_table(results))
     if results.peers:
         console.print(peers_table(results))
-    written = [str(f) for f in (args.json, args.csv, args.markdown, args.plot) if f is not None]
+    for line in left_out_lines(results):
+        console.print(Text(line), soft_wrap=True)
     if written:
-        console.print(Text(f"Wrote {', '.join(written)}"), soft_wrap=True)
+        console.print(Text(f"Wrote {', '.join(map(str, written))}"), soft_wrap=True)
+
+
+def _show_next(console: Console, args: argparse.Namespace, names: list[str]) -> None:
+    """The command to run next."""
     purpose, command = _next_command(args, names)
     console.print(Text(f"\n# {purpose}", style="dim"), soft_wrap=True)
     console.print(Text(command), soft_wrap=True)

@@ -1,32 +1,70 @@
 #!/usr/bin/env bash
-# Everything that needs a GPU, on a machine with one and without internet, in eight minutes.
-#
-#     scripts/device_check.sh [FOLDER]             # results go there; default: runs/device_check
-#     scripts/device_check.sh --dry-run [FOLDER]   # the same steps without a GPU, at tiny sizes
-#
-# 1. The tests of the Triton kernels, compiled for the GPU; in a dry run some of them, in Triton's
-#    interpreter.
-# 2. The tests marked `gpu`: ops against float64, flash_attention_2 against sdpa. What is skipped is
-#    printed by name.
-# 3. scripts/benchmark.py against SDPA, and against flash-attn and flash-linear-attention where they
-#    are installed.
-# 4. FOLDER/device_check.json and a table of all.
-#
-# Exit code 0: every step ended well. A step that fails or runs out of time does not stop the others.
 set -uo pipefail
-cd "$(dirname "$0")/.."
+# Paths are the caller's until the folder changes; "." below is the repository.
+caller=$PWD
+cd "$(dirname "$0")/.." || exit 2
+
+usage() {
+    cat <<'END'
+usage: scripts/device_check.sh [--dry-run] [FOLDER]
+
+Everything that needs a GPU, on a machine with one and without internet, in eight minutes:
+
+1. kernels: the tests of the Triton kernels, compiled for the GPU; in a dry run some of them, in
+   Triton's interpreter.
+2. tests: those marked `gpu`, ops against float64 and flash_attention_2 against sdpa. What is
+   skipped is printed by name.
+3. benchmark: scripts/benchmark.py against SDPA, and against flash-attn and flash-linear-attention
+   where they are installed.
+
+  FOLDER     where the results go, from the current folder; default: runs/device_check of the
+             repository. It gets device_check.json (all of it), benchmark.json, .md and .png,
+             kernels.xml, tests.xml, steps.tsv and a log a step. Those of an earlier check are
+             replaced, other files are left alone.
+  --dry-run  the same steps without a GPU, at tiny sizes, in about two minutes
+  --help     this
+
+PYTHON is the interpreter to use; default: .venv/bin/python of the repository, else python3.
+
+A step that fails or runs out of time does not stop the others. Exit code 0: every step ended well;
+1: one did not; 2: a mistake in the call.
+END
+}
+
+refuse() { echo "error: $1" >&2; exit 2; }
+from_caller() { case "$1" in /*) echo "$1";; *) echo "$caller/$1";; esac; }
+
+dry= out=
+for argument in "$@"; do
+    case "$argument" in
+        --dry-run) dry=1;;
+        -h | --help) usage; exit 0;;
+        -*) refuse "unknown option $argument; there are --dry-run and --help";;
+        "") refuse "FOLDER is empty; give the name of a folder";;
+        *) [ -z "$out" ] || refuse "one FOLDER, not both $out and $argument"; out=$argument;;
+    esac
+done
+if [ -n "$out" ]; then out=$(from_caller "$out"); else out=$PWD/runs/device_check; fi
+mkdir -p "$out" || exit 2
+# A name without a slash is looked for in PATH.
+python=${PYTHON:-}
+case "$python" in
+    "") python=python3; if [ -x .venv/bin/python ]; then python=$PWD/.venv/bin/python; fi;;
+    */*) python=$(from_caller "$python");;
+esac
 export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}" HF_HUB_OFFLINE=1 PYTHONUNBUFFERED=1
 export TOKENIZERS_PARALLELISM=false
 
-dry=
-if [ "${1:-}" = --dry-run ]; then dry=1; shift; fi
-case "${1:-}" in -*) echo "error: unknown option $1; there is --dry-run" >&2; exit 2;; esac
-out="${1:-runs/device_check}"
-mkdir -p "$out" || exit 2
-python="${PYTHON:-python3}"
-if [ -x .venv/bin/python ] && [ -z "${PYTHON:-}" ]; then python=.venv/bin/python; fi
+own=(device_check.json benchmark.{json,md,png,log} kernels.{xml,log} tests.{xml,log})
+# steps.tsv is the first thing a check writes: without it these names are somebody else's files.
+if [ ! -e "$out/steps.tsv" ]; then
+    for name in "${own[@]}"; do
+        [ ! -e "$out/$name" ] || refuse "$out/$name is there, and no steps.tsv of an earlier check \
+beside it; move it away, or give another folder"
+    done
+fi
+(cd "$out" && rm -f -- "${own[@]}") && : > "$out/steps.tsv" || exit 2
 
-rm -f "$out"/*.json "$out"/*.xml "$out"/*.tsv "$out"/*.log
 # name, seconds it may take, command: one line a step in steps.tsv, one log each
 step() {
     local name="$1" limit="$2" start code

@@ -19,7 +19,7 @@ class Settings:
         device: "cpu" or "cuda".
         dtype: of tensors and weights.
         rounds: counted ones.
-        seed: of every tensor that is drawn.
+        seed: of every tensor that is drawn, and of the order in each round.
         batch, heads, head_dim: of queries, keys and values; a layer is heads × head_dim wide.
         layers: of the whole models.
         lengths: in tokens, ascending; None = each suite's own.
@@ -67,7 +67,8 @@ class Bench:
 
     def race(self, calls: Mapping[str, Call]) -> Timings:
         """Time calls side by side; see `interleave`."""
-        return interleave(calls, self.clock, self.settings.rounds, self.on_round)
+        settings = self.settings
+        return interleave(calls, self.clock, settings.rounds, self.on_round, settings.seed)
 
     def record_times(self, timings: Timings, key: str) -> None:
         """Keep the seconds of each contender, `{name}` in the key standing for its name."""

@@ -1,11 +1,14 @@
 """Suite `decode`: one more token after many, against SDPA over a static cache of keys and values.
 
-Both are the attention core alone. SDPA reads keys and values that are in the cache already; ours
-maps the features, takes the token into its state in place, and attends from it.
+All are the attention core alone. SDPA reads keys and values that are in the cache already; ours
+maps the features, takes the token into its state, and attends from it, in two ways: `decode/…` is
+`RecurrentDecoder`, which changes its state in place, `decode_op/…` is `linear_attention` with a
+state in and a state out, as models call it.
 """
 
+import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -21,6 +24,11 @@ from hf_linear_attn.ops.recurrent_decoder import RecurrentDecoder
 
 LENGTHS = (1024, 4096, 16_384)
 FEATURE_MAPS = {"linear_transformer": "elu_plus_one", "cosformer": "relu"}
+IN_PLACE, AS_MODELS = "decode", "decode_op"
+WAYS = {
+    IN_PLACE: "RecurrentDecoder, in place",
+    AS_MODELS: "linear_attention, as models call it",
+}
 
 
 def cases(settings: Settings) -> list[Case]:
@@ -37,26 +45,33 @@ def steps(lengths: Sequence[int]) -> list[Case]:
 
 def _step(bench: Bench, *, length: int) -> None:
     cache = draw(bench.settings, length)
-    calls = {"softmax": _softmax_step(cache.q, cache.k, cache.v)}
+    softmax = f"{IN_PLACE}/softmax"
+    calls = {softmax: _softmax_step(cache.q, cache.k, cache.v)}
     sizes = bench.results.sizes
     sizes[f"decode/softmax/{length}"] = _bytes(cache.k) + _bytes(cache.v)
     for name in FEATURE_MAPS:
-        decoder = _Decoder(name, bench.settings, length)
-        calls[name] = decoder.step
-        sizes[f"decode/{name}/{length}"] = _bytes(decoder.decoder.state)
+        text = Text(name, bench.settings, length)
+        sizes[f"decode/{name}/{length}"] = _bytes(text.state)
+        calls[f"{IN_PLACE}/{name}"] = text.in_place()
+        calls[f"{AS_MODELS}/{name}"] = text.as_models()
     with torch.no_grad():
         timings = bench.race(calls)
-    bench.record_times(timings, f"decode/{{name}}/{length}")
-    for name in FEATURE_MAPS:
-        bench.results.paired(
-            f"decode/{name}/{length}", timings.ratio("softmax", name),
-            f"softmax (SDPA, static cache) / {name}, one token after {length:,}",
-        )  # fmt: skip
+    bench.record_times(timings, f"{{name}}/{length}")
+    for way, words in WAYS.items():
+        for name in FEATURE_MAPS:
+            bench.results.paired(
+                f"{way}/{name}/{length}", timings.ratio(softmax, f"{way}/{name}"),
+                f"softmax (SDPA, static cache) / {name} ({words}), one token after {length:,}",
+            )  # fmt: skip
 
 
 def _flat(bench: Bench, *, short: int, long: int) -> None:
+    if short == long:
+        why = "it compares two lengths, and there is one"
+        bench.results.left_out |= {f"decode/flat/{name}": why for name in FEATURE_MAPS}
+        return
     calls = {
-        f"{name}/{length}": _Decoder(name, bench.settings, length).step
+        f"{name}/{length}": Text(name, bench.settings, length).in_place()
         for name in FEATURE_MAPS
         for length in (short, long)
     }
@@ -65,7 +80,8 @@ def _flat(bench: Bench, *, short: int, long: int) -> None:
     for name in FEATURE_MAPS:
         bench.results.paired(
             f"decode/flat/{name}", timings.ratio(f"{name}/{long}", f"{name}/{short}"),
-            f"time of one token after {long:,} / after {short:,}, {name}", less=True,
+            f"time of one token after {long:,} / after {short:,}, {name} ({WAYS[IN_PLACE]})",
+            less=True,
         )  # fmt: skip
 
 
@@ -82,35 +98,65 @@ def _bytes(x: Tensor) -> int:
     return x.numel() * x.element_size()
 
 
-class _Decoder:
-    """A mechanism that has read `length` tokens, and reads another one at every step."""
+class Text:
+    """A text of `length` tokens that a mechanism has read.
+
+    What it gives are functions of no argument: each call reads another token, always of the same
+    query, key and value, and returns its output (batch, heads, 1, head_dim).
+    """
 
     def __init__(self, name: str, settings: Settings, length: int):
         seen, new = draw(settings, length), draw(settings, 1)
-        feature_map = FEATURE_MAPS[name]
+        self.feature_map = FEATURE_MAPS[name]
         self.q, self.k, self.v = (x.detach() for x in new.leaves)
+        self.length = length
         # Far enough for every step that is timed.
         self.horizon = 2 * length if name == "cosformer" else None
-        self.length, self.position = length, length
         angles: dict[str, Any] = {}
         if self.horizon is not None:
             a = horizon_angles(length, self.horizon, settings.device)
             angles = {"q_angles": a, "k_angles": a}
         with torch.no_grad():
             _, state = linear_attention(
-                *seen.leaves, causal=True, feature_map=feature_map, **angles
+                *seen.leaves, causal=True, feature_map=self.feature_map, **angles
             )
         assert state is not None
-        self.decoder = RecurrentDecoder(
-            state, self.q.shape[1], feature_map=feature_map, turned=self.horizon is not None
-        )
+        self.state = state
 
-    def step(self) -> Tensor:
-        """The output for the next token."""
+    def in_place(self) -> Callable[[], Tensor]:
+        """By a decoder that changes a state of its own."""
+        decoder = RecurrentDecoder(
+            self.state, self.q.shape[1], feature_map=self.feature_map,
+            turned=self.horizon is not None,
+        )  # fmt: skip
+        angles = self._angles()
+
+        def step() -> Tensor:
+            return decoder(self.q, self.k, self.v, next(angles))
+
+        return step
+
+    def as_models(self) -> Callable[[], Tensor]:
+        """By the op, which returns a state for the next call."""
+        state, angles = self.state, self._angles()
+
+        def step() -> Tensor:
+            nonlocal state
+            a = next(angles)
+            out, state = linear_attention(
+                self.q, self.k, self.v, causal=True, feature_map=self.feature_map, state=state,
+                q_angles=a, k_angles=a,
+            )  # fmt: skip
+            return out
+
+        return step
+
+    def _angles(self) -> Iterator[Tensor | None]:
+        """Those of the positions behind the text, again and again up to the horizon."""
         if self.horizon is None:
-            return self.decoder(self.q, self.k, self.v)
-        angle = self.position * math.pi / 2 / self.horizon
-        self.position = self.length + (self.position + 1) % self.length
-        # An angle in 16 bits would be that of another position.
-        a = torch.full((1, 1), angle, dtype=torch.float32, device=self.q.device)
-        return self.decoder(self.q, self.k, self.v, a)
+            yield from itertools.repeat(None)
+            return
+        for position in itertools.cycle(range(self.length, self.horizon)):
+            angle = position * math.pi / 2 / self.horizon
+            # An angle in 16 bits would be that of another position.
+            yield torch.full((1, 1), angle, dtype=torch.float32, device=self.q.device)

@@ -33,7 +33,7 @@ def load_official(file: Path) -> type[nn.Module]:
         file: a Python file, which is run.
 
     Raises:
-        ValueError: there is no such file, or no such class in it.
+        ValueError: there is no such file, it fails, or there is no such class in it.
     """
     if not file.is_file():
         raise ValueError(
@@ -46,11 +46,14 @@ def load_official(file: Path) -> type[nn.Module]:
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
-    except (ImportError, SyntaxError) as error:
-        raise ValueError(f"--official {file}: it cannot be imported: {error}") from error
-    if not hasattr(module, CLASS):
-        raise ValueError(f"--official {file}: it has no class {CLASS}")
-    return getattr(module, CLASS)
+    except (Exception, SystemExit) as error:  # it is somebody else's code
+        raise ValueError(
+            f"--official {file}: it cannot be imported: {type(error).__name__}: {error}"
+        ) from error
+    found = getattr(module, CLASS, None)
+    if not (isinstance(found, type) and issubclass(found, nn.Module)):
+        raise ValueError(f"--official {file}: it has no class {CLASS} that is a torch.nn.Module")
+    return found
 
 
 def cases(settings: Settings) -> list[Case]:

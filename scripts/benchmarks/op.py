@@ -24,6 +24,8 @@ CAUSAL_LENGTHS = (512, 1024, 2048, 4096, 8192)
 BIDIRECTIONAL_LENGTHS = CAUSAL_LENGTHS[:-1]
 BASE_LENGTH = 4096
 FEW, MANY = 2, 256
+# Compared with each other, whatever the dtype of the run.
+WIDTHS = {"fp32": torch.float32, "bf16": torch.bfloat16}
 # Causal cosFormer of 12 heads of 64 over 4,096 tokens, forward and backward, in chunks of 64: what
 # has to be multiplied, whatever the code does.
 FLOPS = 7.7e9
@@ -72,7 +74,6 @@ def _variants(bench: Bench, *, length: int) -> None:
     # The last eighth of the tokens is padding.
     mask = torch.arange(length, device=settings.device)[None] < length - length // 8
     mask = mask.expand(settings.batch, -1).contiguous()
-    fp32, bf16 = inputs.to(torch.float32), inputs.to(torch.bfloat16)
     step = partial(forward_backward, cosformer, causal=True)
     timings = bench.race({
         "cosformer": step(inputs),
@@ -80,12 +81,20 @@ def _variants(bench: Bench, *, length: int) -> None:
         "cosformer-masked": step(inputs, key_mask=mask),
         "cosformer-few-documents": step(inputs, segments=documents(length, FEW, settings)),
         "cosformer-many-documents": step(inputs, segments=documents(length, MANY, settings)),
-        "cosformer-fp32": step(fp32),
-        "cosformer-bf16": step(bf16),
+        **{
+            in_dtype(name, settings): step(inputs.to(dtype))
+            for name, dtype in WIDTHS.items()
+            if dtype != settings.dtype
+        },
         GEMM: gemm_call(settings.device, settings.dtype),
     })  # fmt: skip
     bench.record_times(timings, f"op/variants/{{name}}/{length}")
     _put_variants(bench, timings, inputs, length)
+
+
+def in_dtype(name: str, settings: Settings) -> str:
+    """The contender whose inputs are "fp32" or "bf16"; that of the run's own dtype is there."""
+    return "cosformer" if WIDTHS[name] == settings.dtype else f"cosformer-{name}"
 
 
 def documents(length: int, count: int, settings: Settings) -> Tensor:
@@ -100,10 +109,7 @@ def _put_variants(bench: Bench, timings: Timings, inputs: Inputs, length: int) -
         "op/growth/cosformer", timings.ratio("cosformer-twice-as-long", "cosformer"),
         f"time of {2 * length:,} tokens / of {length:,}, causal cosformer", less=True,
     )  # fmt: skip
-    put(
-        "op/bf16_over_fp32/cosformer", timings.ratio("cosformer-bf16", "cosformer-fp32"),
-        f"time of bf16 inputs / of fp32 inputs, {n}", less=True,
-    )  # fmt: skip
+    _put_dtypes(bench, timings, n)
     put(
         "op/mask_over_none/cosformer", timings.ratio("cosformer-masked", "cosformer"),
         f"time with an eighth of padding / without a mask, {n}", less=True,
@@ -119,4 +125,16 @@ def _put_variants(bench: Bench, timings: Timings, inputs: Inputs, length: int) -
     put(
         f"op/gemm_share/cosformer/{length}", timings.ratio(GEMM, "cosformer").scaled(share),
         f"{work / 1e9:.3g} GFLOP in the time of {n}, / the rate of a matrix product",
+    )  # fmt: skip
+
+
+def _put_dtypes(bench: Bench, timings: Timings, what: str) -> None:
+    settings = bench.settings
+    bf16, fp32 = (in_dtype(name, settings) for name in ("bf16", "fp32"))
+    converted = [name for name, dtype in WIDTHS.items() if dtype != settings.dtype]
+    own = str(settings.dtype).removeprefix("torch.")
+    bench.results.paired(
+        "op/bf16_over_fp32/cosformer", timings.ratio(bf16, fp32),
+        f"time of bf16 inputs / of fp32 inputs, {what}; the {' and '.join(converted)} ones are "
+        f"converted from the run's {own} ones", less=True,
     )  # fmt: skip

@@ -67,8 +67,13 @@ def peers_table(results: Results) -> Table:
     return table
 
 
+def left_out_lines(results: Results) -> list[str]:
+    """What could not be measured, a line each."""
+    return [f"Left out: {key}: {why}" for key, why in results.left_out.items()]
+
+
 def markdown(results: Results) -> str:
-    """Conditions, a table a suite, other packages, times."""
+    """Conditions, a table a suite, other packages, what was left out, times."""
     lines = [conditions_line(results.conditions), ""]
     for suite in dict.fromkeys(key.partition("/")[0] for key in results.ratios):
         mine = {k: r for k, r in results.ratios.items() if k.partition("/")[0] == suite}
@@ -80,6 +85,8 @@ def markdown(results: Results) -> str:
     if results.peers:
         lines += ["### Other packages", "", *_rows(("package", ""))]
         lines += [_row(item) for item in results.peers.items()] + [""]
+    for line in left_out_lines(results):
+        lines += [f"{line}.", ""]
     return "\n".join([*lines, *_measured(results)]).rstrip("\n") + "\n"
 
 
@@ -117,10 +124,10 @@ def page(runs: Sequence[Results], plot: str) -> str:
         "# Performance",
         "",
         "What linear attention costs beside softmax attention, by `scripts/benchmark.py`: one "
-        "process, one CPU thread or one GPU; what is compared runs side by side in every round, "
-        "ratios are taken within a round, and the median over rounds is shown with its quartiles. "
-        "A ratio is the other's time over ours unless it says otherwise. Times of two pages or "
-        "two machines cannot be compared, ratios of one run can.",
+        "process, one CPU thread or one GPU; what is compared runs side by side in every round, in "
+        "an order that is drawn anew, ratios are taken within a round, and the median over rounds "
+        "is shown with its quartiles. A ratio is the other's time over ours unless it says "
+        "otherwise. Times of two pages or two machines cannot be compared, ratios of one run can.",
         "",
         f"![Time and memory against length]({plot})",
         "",

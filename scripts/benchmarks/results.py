@@ -44,6 +44,7 @@ class Results:
         times: seconds.
         sizes: bytes.
         peers: other packages, with what became of the comparison.
+        left_out: keys that could not be measured, with why.
     """
 
     conditions: dict[str, Any] = field(default_factory=dict)
@@ -51,6 +52,7 @@ class Results:
     times: dict[str, Quartiles] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=dict)
     peers: dict[str, str] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
 
     def paired(self, key: str, quartiles: Quartiles, what: str, *, less: bool = False) -> None:
         """Put a ratio that was taken round by round."""
@@ -71,6 +73,7 @@ class Results:
             "seconds": {key: asdict(time) for key, time in self.times.items()},
             "bytes": self.sizes,
             "peers": self.peers,
+            "left_out": self.left_out,
             "conditions": self.conditions,
         }
         return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
@@ -112,4 +115,7 @@ def _from_json(content: Mapping[str, Any]) -> Results:
         for key, value in content["ratios"].items()
     }
     times = {key: Quartiles(**time) for key, time in content["seconds"].items()}
-    return Results(content["conditions"], ratios, times, content["bytes"], content["peers"])
+    return Results(
+        content["conditions"], ratios, times, content["bytes"], content["peers"],
+        content.get("left_out", {}),
+    )  # fmt: skip

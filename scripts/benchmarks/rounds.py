@@ -6,6 +6,7 @@ meets the same speed, so the ratio of a round holds, and the median of these rat
 
 import gc
 import math
+import random
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -58,32 +59,54 @@ class Timings:
 
 
 def interleave(
-    calls: Mapping[str, Call], clock: Clock, rounds: int, on_round: Callable[[int], None]
+    calls: Mapping[str, Call],
+    clock: Clock,
+    rounds: int,
+    on_round: Callable[[int], None],
+    seed: int = 0,
 ) -> Timings:
     """Time every call once a round, after a round that is not counted.
 
-    Each round begins with another contender, so that nobody always runs behind the same one.
+    A call is slowed or helped by what ran before it, which leaves caches and free memory in some
+    state. So the order of each round is drawn (see `orders`): it follows now this, now that one.
 
     Args:
         calls: by name.
         clock: measures a call.
         rounds: at least 1.
         on_round: told the number of rounds that are done, from 0 (the uncounted one).
+        seed: of the orders.
     """
-    names = list(calls)
-    seconds: dict[str, list[float]] = {name: [] for name in names}
+    seconds: dict[str, list[float]] = {name: [] for name in calls}
     with no_collection():
         # The very first call of anything pays for what is set up once; the second tells its length.
-        for name in names:
-            calls[name]()
-        repeats = {name: _repeats(clock.seconds(calls[name], 1)) for name in names}
+        for call in calls.values():
+            call()
+        repeats = {name: _repeats(clock.seconds(call, 1)) for name, call in calls.items()}
         on_round(0)
-        for i in range(rounds):
+        for i, order in enumerate(orders(list(calls), rounds, seed)):
             gc.collect()
-            for name in names[i % len(names) :] + names[: i % len(names)]:
+            for name in order:
                 seconds[name].append(clock.seconds(calls[name], repeats[name]))
             on_round(i + 1)
     return Timings(seconds)
+
+
+def orders(names: Sequence[str], rounds: int, seed: int) -> list[tuple[str, ...]]:
+    """A random order of the names for each round.
+
+    No order comes again before all have been: the rounds differ from one another, but where there
+    are more of them than orders.
+    """
+    generator = random.Random(seed)
+    possible = math.factorial(len(names))
+    found: list[tuple[str, ...]] = []
+    while len(found) < rounds:
+        order = tuple(generator.sample(names, len(names)))
+        # Those since all orders were last through.
+        if order not in found[len(found) // possible * possible :]:
+            found.append(order)
+    return found
 
 
 def _repeats(seconds: float) -> int:

@@ -54,7 +54,8 @@ SUITES = {
     ),
     "decode": Suite(
         "one more token through the attention core, its features included, against SDPA over a "
-        "static cache; and a long text in constant memory",
+        "static cache: RecurrentDecoder in place (decode/…) and linear_attention as models call it "
+        "(decode_op/…); and a long text in constant memory",
         decode.cases,
     ),
     "memory": Suite(

@@ -9,6 +9,7 @@ import math
 import re
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -47,7 +48,7 @@ from benchmarks import (  # noqa: E402
 from benchmarks.bench import Bench, Case, Settings  # noqa: E402
 from benchmarks.clock import CpuClock  # noqa: E402
 from benchmarks.results import Results, read_results  # noqa: E402
-from benchmarks.rounds import Quartiles, Timings, interleave, quartiles  # noqa: E402
+from benchmarks.rounds import Quartiles, Timings, interleave, orders, quartiles  # noqa: E402
 from benchmarks.suites import ALL, SUITES, Suite  # noqa: E402
 
 TINY = ["--heads", "2", "--head_dim", "8", "--layers", "1", "--rounds", "1", "--tokens", "40"]
@@ -90,8 +91,9 @@ KEYS = {
     "layer": {"layer/cosformer/128"},
     "model": {"model/cosformer-mlm/128"},
     "decode": {
-        *(f"decode/{name}/128" for name in ("cosformer", "linear_transformer")),
-        *("decode/flat/cosformer", "decode/flat/linear_transformer", "decode/state_growth/40"),
+        *(f"{way}/{name}/128" for way in ("decode", "decode_op")
+          for name in ("cosformer", "linear_transformer")),
+        "decode/state_growth/40",
     },
     "memory": {
         *(f"memory/saved_units/cosformer/{kind}" for kind in ("default", "recompute")),
@@ -108,6 +110,8 @@ KEYS = {
     },
     "quick": {"op/causal/cosformer/128", "layer/cosformer/128", "decode/cosformer/128"},
 }  # fmt: skip
+# With one length.
+LEFT_OUT = {"decode": {f"decode/flat/{name}" for name in ("cosformer", "linear_transformer")}}
 
 
 class FakeClock:
@@ -178,17 +182,51 @@ def test_quartiles_interpolate():
     assert Quartiles(1, 2, 3).scaled(2) == Quartiles(2, 4, 6)
 
 
-def test_rounds_are_interleaved_and_start_with_another_each():
+def test_rounds_are_interleaved():
     # The first value of each is of the round that is not counted.
     clock = FakeClock({"a": [0.001, 1, 2, 3], "b": [0.1, 10, 20, 30]})
     told = []
     timings = interleave({"a": lambda: "a", "b": lambda: "b"}, clock, 3, told.append)
     assert timings.seconds == {"a": [1, 2, 3], "b": [10, 20, 30]}
-    assert [name for name, _ in clock.order[2:]] == ["a", "b", "b", "a", "a", "b"]
+    names = [name for name, _ in clock.order[2:]]
+    assert [sorted(names[i : i + 2]) for i in (0, 2, 4)] == [["a", "b"]] * 3
     # A millisecond is repeated until the sample is long enough, a tenth of a second is not.
     assert {repeats for name, repeats in clock.order[2:] if name == "a"} == {20}
     assert {repeats for name, repeats in clock.order[2:] if name == "b"} == {1}
     assert told == [0, 1, 2, 3]
+
+
+def orders_of_a_race(settings, names):
+    """As timed."""
+    clock = FakeClock({name: [1] * (settings.rounds + 1) for name in names})
+    Bench(settings, clock, Results()).race({name: partial(str, name) for name in names})
+    timed = [name for name, _ in clock.order[len(names) :]]
+    return [tuple(timed[i : i + len(names)]) for i in range(0, len(timed), len(names))]
+
+
+def test_nobody_always_runs_behind_the_same_one(settings):
+    seeds = [dataclasses.replace(settings, rounds=7, seed=seed) for seed in range(5)]
+    found = [orders_of_a_race(seed, "abcd") for seed in seeds]
+    assert len({tuple(race) for race in found}) == len(seeds)
+    for race in found:
+        assert len(set(race)) == 7
+        for name in "abcd":
+            behind = [order[order.index(name) - 1] for order in race if order[0] != name]
+            assert len(set(behind)) >= 2, (name, behind)
+            assert max(behind.count(other) for other in set(behind)) <= 4, (name, behind)
+
+
+def test_orders_come_again_only_when_all_have_been():
+    for count, wanted in ((1, 4), (2, 7), (3, 7), (3, 12), (4, 24), (5, 7)):
+        found = orders(list("abcde")[:count], wanted, seed=3)
+        assert len(found) == wanted
+        possible = math.factorial(count)
+        for start in range(0, wanted, possible):
+            part = found[start : start + possible]
+            assert len(set(part)) == len(part)
+        assert all(sorted(order) == list("abcde")[:count] for order in found)
+    drawn = [orders(list("abcde"), 7, seed) for seed in (0, 0, 1)]
+    assert drawn[0] == drawn[1] != drawn[2]
 
 
 def test_the_cpu_clock_counts_the_process_not_the_wall():
@@ -258,6 +296,7 @@ def test_every_suite_at_tiny_sizes(name, small, tmp_path, monkeypatch, official_
     content = measured(name, "--lengths", "128", *extra)
     assert KEYS[name] <= set(content["ratios"])
     assert all(math.isfinite(x) and x >= 0 for x in content["ratios"].values())
+    assert set(content["left_out"]) == LEFT_OUT.get(name, set())
     assert set(content["meaning"]) == set(content["ratios"])
     assert set(content["less_is_better"]) <= set(content["ratios"])
     for key, (low, high) in content["quartiles"].items():
@@ -346,6 +385,35 @@ def test_the_page_and_its_plot_come_from_the_json(quick, tmp_path, monkeypatch, 
     assert (tmp_path / "docs" / BENCHMARK.PAGE).read_text() == before
 
 
+def test_what_is_said_to_be_written_is_there(quick, capsys, monkeypatch):
+    """A plot in the name that was given; none, and no word of it, where nothing can be drawn."""
+    BENCHMARK.main(["--rounds", "1", "--markdown", "a.md", "--plot", "a.PNG"])
+    assert "Wrote a.md, a.PNG" in capsys.readouterr().out
+    assert sorted(file.name for file in Path().iterdir()) == ["a.PNG", "a.md"]
+    no_lengths = Case("a case", lambda bench: bench.results.number("op/a", 1.0, "a"))
+    monkeypatch.setitem(SUITES, "quick", Suite("nothing", lambda _: [no_lengths], draws=True))
+    BENCHMARK.main(["--rounds", "1", "--markdown", "b.md", "--plot", "b.png"])
+    assert "Wrote b.md\n" in capsys.readouterr().out
+    assert not Path("b.png").exists()
+
+
+def test_what_was_left_out_is_said_and_kept(quick, capsys, monkeypatch):
+    def case(bench):
+        stand_in(bench)
+        bench.results.left_out["decode/a"] = "nothing tells"
+
+    monkeypatch.setitem(SUITES, "quick", Suite("nothing", lambda _: [Case("a case", case)]))
+    BENCHMARK.main(["--rounds", "1", "--json", "a.json", "--markdown", "a.md"])
+    assert "Left out: decode/a: nothing tells" in capsys.readouterr().out
+    assert "Left out: decode/a: nothing tells." in Path("a.md").read_text()
+    assert read_results(Path("a.json")).left_out == {"decode/a": "nothing tells"}
+    # A file from before anything was ever left out.
+    content = json.loads(Path("a.json").read_text())
+    del content["left_out"]
+    Path("a.json").write_text(json.dumps(content))
+    assert read_results(Path("a.json")).left_out == {}
+
+
 def test_results_are_kept_after_each_suite(quick, monkeypatch):
     def fails(bench):
         raise KeyboardInterrupt
@@ -394,7 +462,12 @@ def test_a_peer_that_fails_is_named_with_why(settings):
         (["--suite", "op", "--official", "none.py"], "--official belongs to suite compare"),
         (["--suite", "compare", "--lengths", "100"], "--lengths 100: .* a multiple of 64"),
         (["--suite", "decode", "--plot", "a.png"], "--plot shows what suites op, memory and quick"),
+        (["--plot", "a.txt"], "--plot a.txt: a plot is a PNG; give a name that ends in .png"),
+        (["--plot", "a"], "--plot a: a plot is a PNG"),
+        (["--json", "a.txt", "--csv", "./a.txt"], "--json and --csv name the same file, a.txt"),
+        (["--markdown", "a.png", "--plot", "a.png"], "--markdown and --plot name the same file"),
         (["--rounds", "0"], "--rounds is 0; it must be at least 1"),
+        (["--suite", "decode", "--tokens", "1"], "--tokens is 1; it must be at least 2"),
         (["--rounds", "x"], "argument --rounds: invalid int value"),
         (["--lengths", "1k"], "--lengths is '1k'; give numbers of tokens"),
         (["--lengths", "0,4"], "--lengths is '0,4'"),
@@ -407,15 +480,24 @@ def test_a_peer_that_fails_is_named_with_why(settings):
         (["--sweet", "op"], "unrecognized arguments"),
     ],
 )
-def test_mistakes_are_one_line(arguments, message, small, tmp_path, monkeypatch, capsys):
+def test_mistakes_are_one_line(arguments, message, tmp_path, monkeypatch, capsys):
+    def measured(*_):
+        raise AssertionError("this has to be said before anything is measured")
+
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(machine, "describe", measured)
     assert re.search(message, refusal(capsys, *arguments))
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         ("x = 1", "it has no class CosformerAttention"),
+        ("CosformerAttention = 3", "it has no class CosformerAttention"),
+        ("1 / 0", "it cannot be imported: ZeroDivisionError: division by zero"),
+        ("raise KeyError('a\\nb')", "it cannot be imported: KeyError"),
+        ("import sys; sys.exit('no GPU')", "it cannot be imported: SystemExit: no GPU"),
         ("import a_package_that_is_not_there", "it cannot be imported"),
         ("def", "it cannot be imported"),
     ],
@@ -424,6 +506,14 @@ def test_files_that_are_not_the_official_layer(content, message, tmp_path, capsy
     file = tmp_path / "layer.py"
     file.write_text(content)
     assert message in refusal(capsys, "--suite", "compare", "--official", str(file))
+
+
+def test_the_official_layer_is_not_written_over(official_file, capsys):
+    before = official_file.read_text()
+    said = refusal(capsys, "--suite", "compare", "--official", str(official_file),
+                   "--json", str(official_file))  # fmt: skip
+    assert "--official and --json name the same file" in said
+    assert official_file.read_text() == before
 
 
 def test_a_layer_that_computes_something_else_is_not_compared(tmp_path, settings):
