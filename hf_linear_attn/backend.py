@@ -38,7 +38,9 @@ def use_backend(name: str) -> Iterator[None]:
     A compiled or exported model follows the block it is called in, wherever it was compiled.
     The block stands around the call: inside a compiled function it breaks the graph. A backward
     pass runs on the backend of its forward pass; where that is computed again (in graphs, under
-    gradient checkpointing) the block has to hold the backward pass, too.
+    gradient checkpointing) the block has to hold the backward pass, too. Threads that are started
+    inside have a context of their own: start them with `contextvars.copy_context().run`, or set
+    HF_LINEAR_ATTN_BACKEND for the whole process.
 
     Args:
         name: "torch" or "triton".

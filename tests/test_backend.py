@@ -1,6 +1,7 @@
 """What is asked for is honoured or refused; an open choice takes what there is."""
 
 import logging
+import re
 import threading
 
 import pytest
@@ -148,3 +149,18 @@ def test_graphs_keep_states_where_one_backend_alone_can_run():
     assert keeps_states(torch.device("cpu"))
     assert not keeps_states(torch.device("cuda"))
     assert not keeps_states(torch.device("meta"))
+
+
+@pytest.mark.parametrize("version", ["3.4.0", "3.8.1+git1a2b"])
+def test_an_older_triton_has_no_kernels(version, monkeypatch):
+    triton = pytest.importorskip("triton")
+    monkeypatch.setattr(triton, "__version__", version)
+    with pytest.raises(ValueError, match=rf"Triton {re.escape(version)} is older than 3\.9"):
+        linear_attention(*qkv(), causal=True, backend="triton")
+
+
+def test_the_interpreter_asked_for_too_late_is_named(monkeypatch):
+    pytest.importorskip("triton")
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    with pytest.raises(ValueError, match="where Python starts with TRITON_INTERPRET=1"):
+        linear_attention(*qkv(), causal=True, backend="triton")

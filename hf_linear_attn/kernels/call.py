@@ -51,6 +51,7 @@ class Call:
 
         A row must be contiguous and a chunk span less than 2³¹ elements; other strides are free.
         """
+        x = x.resolve_neg()
         if x.stride(-1) == 1 and x.stride(2) * self.chunk < 2**31:
             return x
         return x.contiguous()

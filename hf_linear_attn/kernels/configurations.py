@@ -120,7 +120,7 @@ def target_of(device: torch.device) -> str | None:
 
     Triton's interpreter runs on the CPU; there it uses the configurations of sm_90.
     """
-    if device.type == "cpu" and os.environ.get("TRITON_INTERPRET") == "1":
+    if device.type == "cpu" and _interprets():
         return "sm_90"
     if device.type != "cuda":
         return None
@@ -130,6 +130,16 @@ def target_of(device: torch.device) -> str | None:
     major, minor = torch.cuda.get_device_capability(device)
     names = {(8, 0): "sm_80", (9, 0): "sm_90", (10, 0): "sm_100"}
     return names.get((major, minor))
+
+
+def _interprets() -> bool:
+    """Does Triton's interpreter run here? Set after Triton's import the variable breaks kernels."""
+    if os.environ.get("TRITON_INTERPRET") != "1":
+        return False
+    import triton.language as tl
+    from triton.runtime.interpreter import InterpretedFunction
+
+    return isinstance(tl.sum, InterpretedFunction)
 
 
 def configuration(kernel: str, dtype: torch.dtype, size: int, target: str) -> Configuration | None:

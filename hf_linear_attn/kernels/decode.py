@@ -24,8 +24,9 @@ def decode(x: Inputs, settings: Settings) -> tuple[Tensor, Tensor]:
     """
     (B, H, _, D), (G, Dv) = x.q.shape, (x.k.shape[1], x.v.shape[3])
     F = D if x.q_angles is None else 2 * D
-    q, k, v = (t if t.stride(-1) == 1 else t.contiguous() for t in (x.q, x.k, x.v))
-    state = None if x.state is None else x.state.float().contiguous()
+    tensors = (t.resolve_neg() for t in x[:3])
+    q, k, v = (t if t.stride(-1) == 1 else t.contiguous() for t in tensors)
+    state = None if x.state is None else x.state.resolve_neg().float().contiguous()
     mask = None if x.key_mask is None else x.key_mask.contiguous().view(torch.uint8)
     turns = [tables(x.q_angles), tables(x.k_angles)]
     steps = [0 if cos is None or cos.shape[0] == 1 else 1 for cos, _ in turns]

@@ -40,17 +40,14 @@ def forward_pass(x: Inputs, settings: Settings, save: bool) -> tuple[Kept, Tenso
         prefix, final = key_scan(call, suffix=False)
         suffix = key_scan(call, suffix=True)[0] if call.two_ways else None
         out, total, rest = _output(call, prefix, suffix)
-    if final is not None and settings.causal:
-        final = final.view(call.B, call.G, call.F, call.E)
-    else:
-        final = None
-    return Kept(out, total, rest, [prefix] if save else None), final
+    kept = Kept(out, total, rest, [prefix] if save else None)
+    return kept, final if settings.causal else None
 
 
 def backward_pass(
     x: Inputs, settings: Settings, kept: Kept, grad_out: Tensor, grad_final: Tensor | None
 ) -> Gradients:
-    """Gradients of q, k, v (laid out as they are) and of the state, None without one."""
+    """Gradients of q, k, v and of the state (None without one), all contiguous."""
     with on_device(x.q.device):
         call = Call(x, settings)
         grad = call.rows(grad_out)

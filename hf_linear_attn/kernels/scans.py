@@ -72,8 +72,9 @@ def _scan(
     splits = call.tiles(chunks, span)
     carried = call.borders[border]
     if initial is not None:
-        initial = initial.float().contiguous()
-    final = side.x.new_empty(groups, call.F, call.E, dtype=torch.float32)
+        initial = initial.resolve_neg().float().contiguous()
+    # A tensor of the caller's own shape: a view could not be changed in place.
+    final = side.x.new_empty(call.B, call.G, call.F, call.E, dtype=torch.float32)
     begin: Tensor | None = initial
     if splits > 1:
         begin = final.new_empty(splits, groups, size)
@@ -86,7 +87,7 @@ def _scan(
     if not call.inner:
         if splits == 1:
             _run(call, side, carried, None, None, final, (1, span, across), reverse)
-        return _packed(final, call.Dv), final
+        return _packed(final.flatten(0, 1), call.Dv), final
     states = final.new_empty(call.states_shape)
     end = final if splits == 1 else None
     _run(call, side, carried, begin, states, end, (splits, span, across), reverse)

@@ -17,6 +17,9 @@ from hf_linear_attn.kernels.configurations import (
 )
 from hf_linear_attn.linear_attention_types import Inputs
 
+OLDEST = (3, 9)
+"""version of Triton"""
+
 
 def why_not(x: Inputs) -> str | None:
     """Why no kernel serves a call of linear attention, in words; None where one does.
@@ -55,12 +58,26 @@ def why_no_inverse(A: Tensor) -> str | None:
 
 def _why_not_here(q: Tensor) -> str | None:
     try:
-        import triton  # noqa: F401
+        import triton
     except ImportError:
         return "Triton is not installed (pip install 'hf-linear-attn[triton]')"
+    except Exception as error:
+        return f"Triton cannot be imported here ({type(error).__name__}: {error})"
+    if not _is_new_enough(triton.__version__):
+        oldest = ".".join(map(str, OLDEST))
+        return f"Triton {triton.__version__} is older than {oldest}, for which kernels are made"
     if target_of(q.device) is None:
-        return f"there are kernels for {', '.join(TARGETS)}, not for the device {str(q.device)!r}"
+        hint = ""
+        if q.device.type == "cpu":
+            hint = " (where Python starts with TRITON_INTERPRET=1, Triton's interpreter runs them)"
+        names = ", ".join(TARGETS)
+        return f"there are kernels for {names}, not for the device {str(q.device)!r}{hint}"
     return None
+
+
+def _is_new_enough(version: str) -> bool:
+    """What the launch table was proven on, or later: an earlier compiler spills registers."""
+    return tuple(int(part) for part in version.split(".")[:2]) >= OLDEST
 
 
 def _why_not_dtype(q: Tensor, k: Tensor, v: Tensor) -> str | None:

@@ -90,8 +90,10 @@ def test_b11_strides_are_honoured(which, guarded):
     check(call, clean, Inputs(*[guarded.around(t) for t in clean]))
 
 
-def test_a_pad_leaves_the_state_alone(guarded):
-    call = Call(length=1, batch=2, state=True)
+@pytest.mark.parametrize("feature_map", ["relu", "elu_plus_one"])
+def test_a_pad_leaves_the_state_alone(feature_map, guarded):
+    """Of nothing elu + 1 makes 1, which must not be summed up."""
+    call = Call(length=1, batch=2, state=True, feature_map=feature_map)
     clean = call.inputs()
     dirty = [t.masked_fill(torch.tensor([True, False])[:, None, None, None], torch.nan)
              for t in (clean.k, clean.v)]  # fmt: skip

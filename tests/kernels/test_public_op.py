@@ -360,3 +360,26 @@ def test_a_decoding_step(ran):
     # With gradients it is a sequence of one token.
     gradients(linear_attention, leaves, {**keywords, "backend": "triton"})
     assert ran[1:] == ["forward_pass", "backward_pass"]
+
+
+@pytest.mark.parametrize("normalize", [True, False])
+def test_a_final_state_may_be_changed_in_place(normalize):
+    q = torch.rand(1, 1, 5, 4, requires_grad=True)
+    out, state = linear_attention(q, q, q, causal=True, normalize=normalize, backend="triton")
+    state.mul_(0.5)
+    assert torch.autograd.grad(out.sum() + state.sum(), q)[0].isfinite().all()
+
+
+def test_numbers_that_are_negated_when_they_are_read():
+    q, k, v, state = (torch.rand(1, 1, n, d) for n, d in ((5, 4), (5, 4), (5, 4), (4, 5)))
+    negated = torch._neg_view(-v)
+    assert negated.is_neg()
+    for length in (1, 5):
+        parts = [x[:, :, :length] for x in (q, k, negated)]
+        results = [
+            linear_attention(
+                *parts, causal=True, state=torch._neg_view(-state), backend=backend
+            )[0]
+            for backend in ("torch", "triton")
+        ]  # fmt: skip
+        assert relative_error(results[1], results[0]) <= 1e-6
