@@ -50,6 +50,8 @@ ARGUMENTS = {
 }
 RECIPES = Path(os.path.relpath(__file__)).parents[1] / "recipes"
 RESULTS_FILE = "all_results.json"
+# Beside a run's folder: what each start of it took, a line a start.
+CPU_SECONDS = ".cpu_seconds"
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,17 @@ def main(argv: list[str]) -> None:
     """Run what is not finished; print the table, write it with the plot."""
     plan = read_plan(argv)
     console = Console()
+    results = carry_out(plan, console)
+    write_report(plan.grid, results, plan.folder)
+    _show(console, plan, results)
+
+
+def carry_out(plan: Plan, console: Console) -> list[CellResult]:
+    """Run what is not finished, under a progress bar; what became of each cell.
+
+    Raises:
+        ValueError: settings that the recipe does not take, before anything is run.
+    """
     cells = cells_of(plan.grid)
     # All settings first: a mistake in the last cell shows before the first run.
     settings = [run_settings(plan.grid, cell, plan.extra) for cell in cells]
@@ -91,8 +104,7 @@ def main(argv: list[str]) -> None:
                 progress.update(task, description=f"{describe(plan.grid, cell)}, seed {seed}")
                 run_cell(plan, results[i], settings[i], seed)
                 progress.advance(task)
-    write_report(plan.grid, results, plan.folder)
-    _show(console, plan, results)
+    return results
 
 
 def read_plan(argv: list[str]) -> Plan:
@@ -113,7 +125,7 @@ def read_plan(argv: list[str]) -> Plan:
             raise ValueError(f"accelerate_config {args.accelerate_config!r} does not exist")
         command = ["-m", "accelerate.commands.launch", "--config_file", args.accelerate_config]
         launch += command
-    return Plan(_recipe(args.recipe), grid, _seeds(args.seeds), _extra(rest), folder, launch)
+    return Plan(_recipe(args.recipe), grid, read_seeds(args.seeds), _extra(rest), folder, launch)
 
 
 def check_settings(plan: Plan, cell: Cell, settings: Mapping[str, Any]) -> None:
@@ -158,11 +170,23 @@ def _carry_out(plan: Plan, settings: Mapping[str, Any], seed: int, folder: Path)
         folder.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(settings_file, text)
         command = [*plan.launch, str(plan.recipe), "--config", str(settings_file)]
-        with open(log, "w", encoding="utf-8") as opened:
-            code = subprocess.run(command, stdout=opened, stderr=subprocess.STDOUT).returncode
+        code = _launch(command, log, folder.with_suffix(CPU_SECONDS))
         if code:
             raise FailedRunError(f"exit code {code}: {_last_line(log)}")
         write_atomically(finished, text)
+
+
+def _launch(command: Sequence[str], log: Path, seconds: Path) -> int:
+    """The exit code; a line with the CPU seconds of this start is put to the run's others."""
+    before = os.times()
+    with open(log, "w", encoding="utf-8") as opened:
+        code = subprocess.run(command, stdout=opened, stderr=subprocess.STDOUT).returncode
+    after = os.times()
+    spent = after.children_user + after.children_system
+    spent -= before.children_user + before.children_system
+    with open(seconds, "a", encoding="utf-8") as opened:
+        opened.write(f"{spent:.1f}\n")
+    return code
 
 
 def describe(grid: Grid, cell: Cell) -> str:
@@ -199,7 +223,8 @@ def _recipe(name: str) -> Path:
     return RECIPES / f"{name}.py"
 
 
-def _seeds(text: str) -> list[int]:
+def read_seeds(text: str) -> list[int]:
+    """Seeds with commas between; ValueError for anything else."""
     words = text.split(",")
     if not all(word.strip().isdecimal() for word in words):
         raise ValueError(f"seeds: got {text!r}, expected numbers with commas between, as 1,2,3")
@@ -246,13 +271,18 @@ def _progress(console: Console) -> Progress:
 def _show(console: Console, plan: Plan, results: Sequence[CellResult]) -> None:
     console.print(rich_table(plan.grid, results))
     console.print(f"Written to {plan.folder}: table.csv, table.md, plot.png", soft_wrap=True)
+    if show_failures(console, plan, results):
+        raise SystemExit(1)
+
+
+def show_failures(console: Console, plan: Plan, results: Sequence[CellResult]) -> bool:
+    """A line for each run that failed; whether there is one."""
     failed = [(r.cell, seed, why) for r in results for seed, why in r.failures.items()]
     for cell, seed, why in failed:
         where = plan.folder / slug(cell) / f"seed-{seed}.log"
         words = f"{describe(plan.grid, cell)}, seed {seed} failed: {why} ({where})"
         console.print(words, soft_wrap=True, markup=False, style="red")
-    if failed:
-        raise SystemExit(1)
+    return bool(failed)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,219 @@
+r"""Train small language models that differ in their attention alone, and write docs/results.md.
+
+    python scripts/reproduce.py --data_dir texts                 # all: under four hours of one core
+    python scripts/reproduce.py --data_dir texts --only causal   # one experiment
+    python scripts/reproduce.py --data_dir texts --write         # also into docs/
+
+Every model and seed is a run of a recipe in a folder of its own. The same command again reads what
+is finished and goes on with what is not, also after it was killed. Which texts it takes, and where
+they are from, stands in docs/results.md.
+"""
+
+import argparse
+import dataclasses
+import json
+import os
+import platform
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import torch
+import transformers
+from rich.console import Console
+from rich.progress import Progress
+
+import ablate
+import hf_linear_attn
+from hf_linear_attn.training.ablation_grid import (
+    Axis,
+    Cell,
+    Grid,
+    Value,
+    cells_of,
+    read_grid,
+    run_settings,
+    slug,
+)
+from hf_linear_attn.training.ablation_report import CellResult, rich_table, write_report
+from hf_linear_attn.training.atomic_files import write_atomically
+from hf_linear_attn.training.casting import did_you_mean
+from hf_linear_attn.training.hardware import device_name
+from hf_linear_attn.training.program import ProgramParser, run_program
+from reproduction.experiments import EXPERIMENTS, Experiment
+from reproduction.figures import ExperimentFigures, Figures, RunFigures
+from reproduction.page import PLOTS, page, plot_name
+from reproduction.same_time import ROUNDS, step_seconds, steps_in_the_same_time
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+PAGE, FIGURES = "results.md", "results.json"
+STEP_SECONDS = "step_seconds.json"
+
+
+def main(argv: list[str]) -> None:
+    """Run what is not finished; tables on the screen, page, plots and figures in files."""
+    args = read_arguments(argv)
+    console = Console()
+    figures = Figures(conditions(), {})
+    failed = False
+    for experiment in args.only:
+        plan = plan_of(experiment, args, console)
+        results = ablate.carry_out(plan, console)
+        figures.experiments[experiment.name] = figures_of(plan, results)
+        write_report(plan.grid, results, plan.folder)
+        console.print(rich_table(plan.grid, results))
+        failed |= ablate.show_failures(console, plan, results)
+    folders = [args.output_dir, *([DOCS] if args.write else [])]
+    for folder in folders:
+        write_page(figures, args.output_dir, folder)
+        console.print(f"Written to {folder}: {PAGE}, {FIGURES}, {PLOTS}/", soft_wrap=True)
+    if failed:
+        raise SystemExit(1)
+
+
+def read_arguments(argv: list[str]) -> argparse.Namespace:
+    """The command line, checked."""
+    parser = ProgramParser(__doc__, prog="python scripts/reproduce.py")
+    names = ",".join(EXPERIMENTS)
+    add = parser.add_argument
+    add("--data_dir", help="folder of the texts (default: lm/ below $HF_LINEAR_ATTN_DATA)")
+    add("--only", default=names, help=f"some of {names} (default: all)")
+    add("--seeds", default="1,2,3", help="default: 1,2,3")
+    add("--output_dir", default="runs/results", help="default: runs/results")
+    add("--write", action="store_true", help="write page, plots and figures into docs/, too")
+    args = parser.parse_args(argv)
+    args.only = [_experiment(name.strip()) for name in args.only.split(",")]
+    args.seeds = ablate.read_seeds(args.seeds)
+    args.output_dir = Path(args.output_dir)
+    args.data_dir = _data_dir(args.data_dir)
+    if args.write and {e.name for e in args.only} != set(EXPERIMENTS):
+        raise ValueError("--write puts the page of all experiments into docs/: leave --only out")
+    for experiment in args.only:
+        for name in (*experiment.train, *experiment.validation):
+            if not (args.data_dir / name).is_file():
+                raise ValueError(f"data_dir {args.data_dir} has no {name}; see docs/{PAGE}")
+    return args
+
+
+def plan_of(experiment: Experiment, args: argparse.Namespace, console: Console) -> ablate.Plan:
+    """The experiment's grid with its texts, and with its steps where they follow from a clock."""
+    grid = read_grid(experiment.grid)
+    extra = {
+        "train_file": [str(args.data_dir / name) for name in experiment.train],
+        "validation_file": [str(args.data_dir / name) for name in experiment.validation],
+    }
+    folder = args.output_dir / experiment.name
+    recipe = ablate.RECIPES / f"{experiment.recipe}.py"
+    if experiment.same_time:
+        grid = with_the_same_time(grid, extra, folder, console)
+    return ablate.Plan(recipe, grid, args.seeds, extra, folder, [sys.executable])
+
+
+def with_the_same_time(grid: Grid, extra: dict[str, Any], folder: Path, console: Console) -> Grid:
+    """The grid with steps for each model; what a step costs is measured once and kept."""
+    kept = folder / STEP_SECONDS
+    if not kept.is_file():
+        settings = {cell[0].name: run_settings(grid, cell, extra) for cell in cells_of(grid)}
+        seconds = _measured(settings, console)
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(kept, json.dumps(seconds, indent=1) + "\n")
+    seconds = json.loads(kept.read_text(encoding="utf-8"))
+    steps = steps_in_the_same_time(grid.arguments["max_steps"], seconds)
+    [axis] = grid.axes
+    values = tuple(
+        Value(value.name, {**value.arguments, "max_steps": steps[value.name]})
+        for value in axis.values
+    )
+    return dataclasses.replace(grid, axes=(Axis(axis.name, values),))
+
+
+def figures_of(plan: ablate.Plan, results: Sequence[CellResult]) -> ExperimentFigures:
+    """What the finished runs have measured."""
+    settings = run_settings(plan.grid, results[0].cell, plan.extra)
+    tokens = settings["per_device_train_batch_size"] * settings["block_size"]
+    found = ExperimentFigures(tokens_per_step=tokens)
+    for result in results:
+        runs = [_run_figures(plan, result.cell, seed) for seed in result.figures]
+        found.runs += runs
+        minutes = [_cpu_minutes(plan, result.cell, seed) for seed in result.figures]
+        if minutes:
+            found.cpu_minutes[result.cell[0].name] = round(sum(minutes) / len(minutes), 2)
+    kept = plan.folder / STEP_SECONDS
+    if kept.is_file():
+        found.step_seconds = json.loads(kept.read_text(encoding="utf-8"))
+    return found
+
+
+def write_page(figures: Figures, runs: Path, folder: Path) -> None:
+    """Figures, page and plots into a folder."""
+    write_atomically(folder / FIGURES, figures.as_json())
+    write_atomically(folder / PAGE, page(figures))
+    (folder / PLOTS).mkdir(parents=True, exist_ok=True)
+    for name in figures.experiments:
+        content = (runs / name / "plot.png").read_bytes()
+        (folder / PLOTS / plot_name(name)).write_bytes(content)
+
+
+def conditions() -> dict[str, Any]:
+    """What the runs ran on."""
+    return {
+        "device": device_name(torch.device("cpu")).partition(",")[0],
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "hf_linear_attn": hf_linear_attn.__version__,
+        "python": platform.python_version(),
+    }
+
+
+def _measured(settings: dict[str, dict[str, Any]], console: Console) -> dict[str, float]:
+    with Progress(console=console) as progress:
+        task = progress.add_task("CPU time of a step", total=ROUNDS)
+        return step_seconds(settings, lambda done: progress.update(task, completed=done))
+
+
+def _run_figures(plan: ablate.Plan, cell: Cell, seed: int) -> RunFigures:
+    folder = plan.folder / slug(cell) / f"seed-{seed}"
+    results = json.loads((folder / ablate.RESULTS_FILE).read_text(encoding="utf-8"))
+    return RunFigures(
+        model=cell[0].name,
+        seed=seed,
+        perplexity=results["eval_perplexity"],
+        loss=results["eval_loss"],
+        unigram_perplexity=results["eval_unigram_perplexity"],
+        steps=run_settings(plan.grid, cell, plan.extra)["max_steps"],
+        parameters=_parameters(folder / "model.safetensors"),
+    )
+
+
+def _parameters(file: Path) -> int:
+    with safetensors.safe_open(file, "pt") as weights:
+        shapes = [weights.get_slice(name).get_shape() for name in weights.keys()]  # noqa: SIM118
+    return sum(torch.Size(shape).numel() for shape in shapes)
+
+
+def _cpu_minutes(plan: ablate.Plan, cell: Cell, seed: int) -> float:
+    file = (plan.folder / slug(cell) / f"seed-{seed}").with_suffix(ablate.CPU_SECONDS)
+    return sum(map(float, file.read_text(encoding="utf-8").split())) / 60
+
+
+def _experiment(name: str) -> Experiment:
+    if name not in EXPERIMENTS:
+        hint = did_you_mean(name, EXPERIMENTS)
+        raise ValueError(f"only: got {name!r}, expected some of {', '.join(EXPERIMENTS)}{hint}")
+    return EXPERIMENTS[name]
+
+
+def _data_dir(given: str | None) -> Path:
+    data = os.environ.get("HF_LINEAR_ATTN_DATA")
+    if given is None and data is None:
+        raise ValueError("give --data_dir, the folder of the texts, or set HF_LINEAR_ATTN_DATA")
+    folder = Path(given) if given is not None else Path(str(data)) / "lm"
+    if not folder.is_dir():
+        raise ValueError(f"data_dir: {folder} is not a folder")
+    return folder
+
+
+if __name__ == "__main__":
+    run_program(main)

@@ -1,0 +1,1 @@
+"""What `scripts/reproduce.py` is made of."""

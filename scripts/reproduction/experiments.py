@@ -1,0 +1,149 @@
+"""What is run, on which texts, and what papers have published about the same comparison."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+GRIDS = Path(__file__).resolve().parents[2] / "recipes" / "configs" / "results"
+
+
+@dataclass(frozen=True)
+class Ordering:
+    """A published finding: one model does better than another.
+
+    Attributes:
+        better, worse: rows of the experiment's grid.
+        table: id of the table in `training/published_results.yaml` that says so; None where a
+            paper shows it without figures.
+        column: of that table.
+        published_better, published_worse: that table's rows.
+        said_by: the paper, where there is no table.
+    """
+
+    better: str
+    worse: str
+    table: str | None = None
+    column: str = "test"
+    published_better: str = ""
+    published_worse: str = ""
+    said_by: str = ""
+
+
+@dataclass(frozen=True)
+class Section:
+    """One table of the page.
+
+    Attributes:
+        title: its heading.
+        about: what is compared and why, in a sentence or two.
+        rows: of the experiment's grid, in this order; the first is what `Δ` is taken from.
+        orderings: what was published about it.
+    """
+
+    title: str
+    about: str
+    rows: tuple[str, ...]
+    orderings: tuple[Ordering, ...] = ()
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One grid of runs.
+
+    Attributes:
+        name: for the command line and of its folder.
+        recipe: the program in recipes/.
+        train, validation: text files below the data folder.
+        sections: what the page shows of it.
+        same_time: steps of all models but the first follow from what their steps cost.
+    """
+
+    name: str
+    recipe: str
+    train: tuple[str, ...]
+    validation: tuple[str, ...]
+    sections: tuple[Section, ...]
+    same_time: bool = False
+
+    @property
+    def grid(self) -> Path:
+        """The grid's file."""
+        return GRIDS / f"{self.name}.yaml"
+
+
+_WIKIPEDIA = ("wikipedia_extract.txt", "wikitext-2/valid.txt")
+_WIKITEXT = ("wikitext-2/test.txt",)
+_NOVELS = ("gutenberg/2600_war_and_peace.txt", "gutenberg/2701_moby_dick.txt")
+_UNSEEN_NOVEL = ("gutenberg/1661_sherlock_holmes.txt",)
+
+_ATTENTIONS = ("softmax", "Linear Transformer", "cosFormer", "TransNormer T1", "TransNormer T2")
+_PAPERS_NAMES = {"softmax": "Transformer"}
+
+
+def _published(better: str, worse: str, table: str, column: str = "test") -> Ordering:
+    """An ordering whose rows have the paper's names but for the baseline."""
+    names = (_PAPERS_NAMES.get(name, name) for name in (better, worse))
+    return Ordering(better, worse, table, column, *names)
+
+
+_TNL = "wikitext103_tnl"
+_CAUSAL_ORDER = (
+    _published("softmax", "TransNormer T1", _TNL),
+    _published("TransNormer T1", "TransNormer T2", _TNL),
+    _published("TransNormer T2", "cosFormer", _TNL),
+    _published("cosFormer", "Linear Transformer", _TNL),
+    _published("softmax", "cosFormer", _TNL),
+    _published("TransNormer T2", "Linear Transformer", "wikitext103_transnormer"),
+    _published("softmax", "Linear Transformer", "wikitext103_transnormer"),
+)
+_REWEIGHTING = (
+    Ordering(
+        "cosFormer", "cosFormer, no re-weighting",
+        said_by="Qin et al. 2022 (cosFormer), Figure 4: curves of bidirectional models",
+    ),
+)  # fmt: skip
+_LOCAL_FIRST = (
+    Ordering(
+        "TransNormer T2", "TransNormer T2, local last",
+        "transnormer_order", "loss", "local first", "local last",
+    ),
+)  # fmt: skip
+
+
+def _sections(kind: str, order: tuple[Ordering, ...]) -> tuple[Section, ...]:
+    return (
+        Section(f"{kind} language models", "The attention alone differs.", _ATTENTIONS, order),
+        Section(
+            f"Re-weighting, {kind.lower()}",
+            "cosFormer with the cosine of the distance and without it: ReLU features alone.",
+            ("cosFormer", "cosFormer, no re-weighting"),
+            _REWEIGHTING,
+        ),
+        Section(
+            f"Order of local and linear layers, {kind.lower()}",
+            "TransNormer T2 attends inside blocks in its first two of four layers and linearly in "
+            "its last two, and the other way round.",
+            ("TransNormer T2", "TransNormer T2, local last"),
+            _LOCAL_FIRST,
+        ),
+    )
+
+
+EXPERIMENTS = {
+    e.name: e
+    for e in (
+        Experiment("causal", "clm", _WIKIPEDIA, _WIKITEXT, _sections("Causal", _CAUSAL_ORDER)),
+        Experiment("masked", "mlm", _WIKIPEDIA, _WIKITEXT, _sections("Masked", ())),
+        Experiment(
+            "long", "mlm", _NOVELS, _UNSEEN_NOVEL,
+            (
+                Section(
+                    "Whole novels, 4,096 tokens, the same time",
+                    "Masked language models trained on two novels and tested on a third. Every "
+                    "model has the CPU time of the first: the slower its steps, the fewer it gets.",
+                    ("cosFormer", "softmax"),
+                ),
+            ),
+            same_time=True,
+        ),
+    )
+}  # fmt: skip
