@@ -120,8 +120,8 @@ def _sections(kind: str, order: tuple[Ordering, ...]) -> tuple[Section, ...]:
         ),
         Section(
             f"Order of local and linear layers, {kind.lower()}",
-            "TransNormer T2 attends inside blocks in its first two of four layers and linearly in "
-            "its last two, and the other way round.",
+            "TransNormer T2 attends inside blocks in the first half of its layers and linearly in "
+            "the second, and the other way round.",
             ("TransNormer T2", "TransNormer T2, local last"),
             _LOCAL_FIRST,
         ),

@@ -1,0 +1,218 @@
+"""The program of results: every run once, steps of equal time, verdicts, and the page."""
+
+import importlib
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from hf_linear_attn.training.ablation_grid import cells_of, read_grid, run_settings
+from hf_linear_attn.training.published import printable_cell
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
+
+import ablate  # noqa: E402
+import reproduce  # noqa: E402
+from reproduction.experiments import EXPERIMENTS, Ordering  # noqa: E402
+from reproduction.figures import (  # noqa: E402
+    ExperimentFigures,
+    Figures,
+    RunFigures,
+    read_figures,
+)
+from reproduction.page import page  # noqa: E402
+from reproduction.same_time import step_seconds, steps_in_the_same_time  # noqa: E402
+from reproduction.texts import TEXTS  # noqa: E402
+
+page_module = importlib.import_module("reproduction.page")
+ORDERINGS = [o for e in EXPERIMENTS.values() for s in e.sections for o in s.orderings]
+
+# Stands for a recipe: cosFormer does better than the others, worse still where it comes last.
+FAKE = """
+import json, math, pathlib, sys, torch, yaml
+from safetensors.torch import save_file
+settings = yaml.safe_load(open(sys.argv[2]))
+folder = pathlib.Path(settings["output_dir"])
+with open("calls.txt", "a") as calls:
+    calls.write(f"{folder.parent.name} {settings['seed']} {settings['max_steps']}\\n")
+folder.mkdir(parents=True, exist_ok=True)
+save_file({"a": torch.zeros(2, 3), "b": torch.zeros(4)}, folder / "model.safetensors")
+loss = 1.0 + settings["seed"] / 10 + (settings["attention"] != "cosformer")
+loss += "cos_reweighting=false" in settings.get("config_overrides", "")
+results = {"eval_loss": loss, "eval_perplexity": math.exp(loss), "eval_unigram_perplexity": 20.0}
+(folder / "all_results.json").write_text(json.dumps(results))
+"""
+
+
+@pytest.fixture
+def program(tmp_path, monkeypatch):
+    """Texts and recipes that are quick; returns the arguments."""
+    monkeypatch.chdir(tmp_path)
+    Path("recipes").mkdir()
+    for recipe in ("clm", "mlm"):
+        Path(f"recipes/{recipe}.py").write_text(FAKE)
+    monkeypatch.setattr(ablate, "RECIPES", Path("recipes").resolve())
+    # Settings are checked by the real recipes in a test of their own.
+    monkeypatch.setattr(ablate, "check_settings", lambda *_: None)
+    monkeypatch.setattr(reproduce, "step_seconds", lambda settings, _: STEP_SECONDS)
+    monkeypatch.setattr(reproduce, "DOCS", tmp_path / "docs")
+    for text in TEXTS:
+        file = tmp_path / "texts" / text.file
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("text")
+    (tmp_path / "docs").mkdir()
+    # The grids start from the recipes' own files, which are named from the repository's folder.
+    for kind in ("clm", "mlm"):
+        target = tmp_path / "recipes" / "configs" / kind / "tiny-cpu.yaml"
+        target.parent.mkdir(parents=True)
+        target.write_text((ROOT / "recipes" / "configs" / kind / "tiny-cpu.yaml").read_text())
+    return ["--data_dir", "texts", "--seeds", "1,2"]
+
+
+STEP_SECONDS = {"cosFormer": 0.5, "softmax": 1.6}
+
+
+def calls():
+    return Path("calls.txt").read_text().split("\n")[:-1]
+
+
+def test_every_run_is_made_once_and_the_page_says_what_came_out(program, capsys):
+    reproduce.main([*program, "--write"])
+    models = sum(len(cells_of(read_grid(ROOT / e.grid))) for e in EXPERIMENTS.values())
+    assert len(calls()) == 2 * models
+    steps = {call.split()[0]: int(call.split()[2]) for call in calls()[-4:]}
+    assert steps["softmax"] == round(steps["cosformer"] * 0.5 / 1.6)
+    text = Path("docs/results.md").read_text()
+    assert text == Path("runs/results/results.md").read_text()
+    assert text == page(read_figures(Path("docs/results.json")))
+    # exp(1.1) and exp(1.2), and their sample deviation.
+    assert "| cosFormer | 10 |" in text
+    assert "| **3.16 ± 0.22** |" in text
+    assert "| softmax | cosFormer |" in text
+    assert Path("docs/images/results-long.png").read_bytes().startswith(b"\x89PNG")
+    reproduce.main([*program, "--write"])
+    assert len(calls()) == 2 * models
+    assert Path("docs/results.md").read_text() == text
+    reproduce.main(["--data_dir", "texts", "--seeds", "1,2,3", "--only", "long"])
+    assert len(calls()) == 2 * models + 2
+    assert "long" in json.loads(Path("runs/results/results.json").read_text())["experiments"]
+
+
+def test_a_run_that_fails_is_shown_and_tried_again(program, capsys):
+    Path("recipes/mlm.py").write_text("raise SystemExit('error: no such thing')")
+    with pytest.raises(SystemExit) as left:
+        reproduce.main([*program, "--only", "long"])
+    assert left.value.code == 1
+    assert "cosFormer, seed 1 failed" in " ".join(capsys.readouterr().out.split())
+    assert "| cosFormer | – |" in Path("runs/results/results.md").read_text()
+    Path("recipes/mlm.py").write_text(FAKE)
+    reproduce.main([*program, "--only", "long"])
+    assert len(calls()) == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--data_dir", "nowhere"], "nowhere is not a folder"),
+        (["--data_dir", "recipes"], "recipes has no wikipedia_extract.txt"),
+        (["--data_dir", "texts", "--only", "causl"], "did you mean 'causal'"),
+        (["--data_dir", "texts", "--only", "long", "--write"], "leave --only out"),
+        (["--data_dir", "texts", "--seeds", "1,x"], "seeds: got '1,x'"),
+        ([], "give --data_dir"),
+    ],
+)
+def test_mistakes(program, arguments, words, monkeypatch):
+    monkeypatch.delenv("HF_LINEAR_ATTN_DATA", raising=False)
+    with pytest.raises(ValueError, match=words):
+        reproduce.main(arguments)
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS.values(), ids=lambda e: e.name)
+def test_the_recipes_take_every_setting(experiment, tmp_path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    grid = read_grid(experiment.grid)
+    extra = {"train_file": ["a.txt"], "validation_file": ["b.txt"]}
+    recipe = ROOT / "recipes" / f"{experiment.recipe}.py"
+    plan = ablate.Plan(recipe, grid, [1], extra, tmp_path, [])
+    for cell in cells_of(grid):
+        ablate.check_settings(plan, cell, run_settings(grid, cell, extra))
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS.values(), ids=lambda e: e.name)
+def test_the_page_speaks_of_models_that_are_run(experiment):
+    models = {cell[0].name for cell in cells_of(read_grid(experiment.grid))}
+    shown = [model for section in experiment.sections for model in section.rows]
+    assert set(shown) == models
+    for section in experiment.sections:
+        for each in section.orderings:
+            assert {each.better, each.worse} <= set(section.rows)
+
+
+@pytest.mark.parametrize("each", [o for o in ORDERINGS if o.table], ids=lambda o: o.better)
+def test_what_is_said_to_be_published_may_be_printed_and_is_so(each):
+    cells = [
+        printable_cell(each.table, row, each.column)
+        for row in (each.published_better, each.published_worse)
+    ]
+    # Losses and perplexities: lower is better.
+    better, worse = (float(cell.rstrip("†‡")) for cell in cells)
+    assert better < worse
+
+
+def run(model, seed, loss):
+    return RunFigures(model, seed, 2.7**loss, loss, 9.0, steps=5, parameters=10)
+
+
+@pytest.mark.parametrize(
+    ("losses", "words"),
+    [
+        ([(1.0, 1.1), (1.2, 1.3)], "holds (2 of 2 seeds)"),
+        ([(1.1, 1.0), (1.3, 1.2)], "**does not hold** (0 of 2 seeds)"),
+        # The mean is lower, but not with every seed.
+        ([(1.0, 2.0), (1.3, 1.2)], "undecided (1 of 2 seeds)"),
+        ([], "not run"),
+    ],
+)
+def test_a_verdict_is_taken_seed_by_seed(losses, words):
+    found = ExperimentFigures()
+    for seed, (a, b) in enumerate(losses):
+        found.runs += [run("A", seed, a), run("B", seed, b)]
+    assert page_module._verdict(Ordering("A", "B"), found) == words
+
+
+def test_losses_are_compared_with_the_same_seed():
+    losses = {"softmax": {1: 1.0, 2: 5.0}, "cosFormer": {2: 5.5, 1: 1.1}}
+    runs = [run(m, s, x) for m, of in losses.items() for s, x in of.items()]
+    found = ExperimentFigures(runs, 64, {}, {"softmax": 1.0, "cosFormer": 2.0})
+    text = page(
+        Figures({"device": "", "torch": "", "transformers": "", "python": ""}, {"causal": found})
+    )
+    # 0.1 and 0.5; paired with the other's seed it would be 4.5 and -3.9.
+    assert "| +0.300 ± 0.283 |" in text
+    assert "| TransNormer T1 | – |" in text
+
+
+def test_steps_of_the_same_time():
+    assert steps_in_the_same_time(700, {"a": 2.0, "b": 7.0, "c": 1.0}) == {
+        "a": 700, "b": 200, "c": 1400,
+    }  # fmt: skip
+    assert steps_in_the_same_time(1, {"a": 1.0, "b": 9.0}) == {"a": 1, "b": 1}
+
+
+def test_the_time_of_a_step_is_that_of_the_grids_models(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    grid = read_grid(EXPERIMENTS["long"].grid)
+    small = {"block_size": 16, "per_device_train_batch_size": 1, "vocab_size": 300}
+    settings = {c[0].name: run_settings(grid, c, small) for c in cells_of(grid)}
+    rounds = []
+    seconds = step_seconds(settings, rounds.append)
+    assert list(seconds) == list(STEP_SECONDS)
+    assert all(value > 0 for value in seconds.values())
+    assert rounds == list(range(8))
+
+
+def test_the_texts_are_those_of_the_experiments():
+    used = {name for e in EXPERIMENTS.values() for name in (*e.train, *e.validation)}
+    assert {text.file for text in TEXTS} == used
