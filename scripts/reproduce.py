@@ -1,4 +1,4 @@
-r"""Train small language models that differ in their attention alone, and write docs/results.md.
+r"""Train small language models with one attention or another, and write docs/results.md.
 
     python scripts/reproduce.py --data_dir texts                 # all: under four hours of one core
     python scripts/reproduce.py --data_dir texts --only causal   # one experiment

@@ -111,7 +111,14 @@ _LOCAL_FIRST = (
 
 def _sections(kind: str, order: tuple[Ordering, ...]) -> tuple[Section, ...]:
     return (
-        Section(f"{kind} language models", "The attention alone differs.", _ATTENTIONS, order),
+        Section(
+            f"{kind} language models",
+            "The same trunk, width, number of layers, text and steps. TransNormer comes with the "
+            "rest of its paper: RMS norms without weights, gated MLPs, rotary positions (LRPE) "
+            "where the others have learned ones.",
+            _ATTENTIONS,
+            order,
+        ),
         Section(
             f"Re-weighting, {kind.lower()}",
             "cosFormer with the cosine of the distance and without it: ReLU features alone.",

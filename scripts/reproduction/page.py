@@ -34,7 +34,7 @@ def _opening(figures: Figures) -> list[str]:
     c = figures.conditions
     minutes = sum(e.cpu_minutes[run.model] for e in figures.experiments.values() for run in e.runs)
     return [
-        "Small language models that differ in their attention alone, each trained with three seeds "
+        "Small language models with one attention or another, each trained with three seeds "
         "for a few minutes of one CPU core, beside what the papers have published. Perplexities "
         "count the tokens of a small vocabulary and can be compared within a table, never with "
         "those of a paper: what can be compared is which model does better. Models this small, "
