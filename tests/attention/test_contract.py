@@ -235,6 +235,29 @@ def test_packed_documents_equal_documents_alone(name, causal):
         assert relative_error(out[:, :, start:stop], alone) <= 1e-5
 
 
+def layouts(length):
+    """q, k and v as views: of one projection, of (batch, seq, heads, dim), of one row."""
+    fused = torch.randn(BATCH, length, 3, GROUPS, 16)
+    yield "fused", fused, lambda x: [y.transpose(1, 2) for y in x.unbind(2)]
+    apart = torch.randn(3, BATCH, length, GROUPS, 16)
+    yield "transposed", apart, lambda x: list(x.transpose(2, 3))
+    row = torch.randn(3, BATCH, GROUPS, 1, 16)
+    yield "expanded", row, lambda x: list(x.expand(-1, -1, -1, length, -1))
+
+
+def test_b11_strides_are_honoured(name, causal):
+    mechanism = build(name, 32)
+    for layout, base, cut in layouts(32):
+        base.requires_grad_()
+        upstream = torch.randn(BATCH, GROUPS, 1, 16).expand(-1, -1, 32, -1)
+        out, _ = mechanism(*cut(base), causal=causal)
+        plain, _ = mechanism(*(x.contiguous() for x in cut(base)), causal=causal)
+        assert relative_error(out, plain) <= 1e-6, layout
+        found = torch.autograd.grad(out, base, upstream)[0]
+        wanted = torch.autograd.grad(plain, base, upstream.contiguous())[0]
+        assert relative_error(found, wanted) <= 1e-6, layout
+
+
 @pytest.mark.parametrize("t", [0, 15, 16, 40])
 def test_the_future_does_not_leak(causal_name, t):
     tensors = inputs(65, torch.float32)

@@ -57,6 +57,15 @@ def test_b14_row_i_belongs_to_token_i():
     assert (moved.norm(dim=(1, 3)).argmax(1) == 36).all()
 
 
+def test_b14_twenty_iterations_at_a_landmark_a_token_are_softmax():
+    """What the layer need not compute there: P · P⁺ · P is P."""
+    q, k, v = qkv(37, torch.float32, groups=4)
+    weights = torch.softmax(q @ k.mT / 12**0.5, -1)
+    out = weights @ pseudo_inverse(weights, 20) @ (weights @ v)
+    expected = softmax(*(x.detach().double() for x in (q, k, v)), causal=False)
+    assert (out - expected).norm(dim=-1).div(expected.norm(dim=-1)).max() <= 1e-3
+
+
 def test_b16_a_causal_form_is_refused_with_the_reason():
     with pytest.raises(ValueError, match="means over all tokens"):
         NystromAttention()(*qkv(4), causal=True)

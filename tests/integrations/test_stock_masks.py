@@ -1,4 +1,4 @@
-"""B17 on stock models: a mask is applied or refused, in every form it comes in."""
+"""Masks on stock models: applied or refused, in every form they come in."""
 
 import pytest
 import torch

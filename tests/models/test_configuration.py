@@ -1,5 +1,6 @@
 """Configs: a mistake is one clear error, before anything is built."""
 
+import json
 import logging
 
 import pytest
@@ -9,7 +10,7 @@ from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM
 
 import hf_linear_attn as hla
 from hf_linear_attn.attention import ATTENTION, LinearTransformerAttention
-from hf_linear_attn.models import CONFIG_CLASSES
+from hf_linear_attn.models import CONFIG_CLASSES, LraConfig
 from tests.conftest import TINY, VARIANTS
 
 
@@ -285,3 +286,14 @@ def test_b16_a_causal_nystrom_model_is_refused_with_the_reason():
     for build in (NystromForCausalLM, transformers.AutoModelForCausalLM.from_config):
         with pytest.raises(ValueError, match="no causal form: landmarks are means over all tokens"):
             build(hla.NystromConfig(**TINY))
+
+
+def test_a_dtype_inside_of_another_config_is_written_as_its_name(tmp_path):
+    trunk = hla.CosformerConfig(**TINY, dtype=torch.bfloat16)
+    config = LraConfig(trunk=trunk, num_labels=3, dtype=torch.float16)
+    for text in (config.to_json_string(), json.dumps(config.to_dict())):
+        assert json.loads(text)["dtype"] == "float16"
+        assert json.loads(text)["trunk"]["dtype"] == "bfloat16"
+    config.save_pretrained(tmp_path)
+    again = transformers.AutoConfig.from_pretrained(tmp_path)
+    assert (again.dtype, again.encoder.dtype) == (torch.float16, torch.bfloat16)

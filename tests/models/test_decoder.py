@@ -7,6 +7,7 @@ import textwrap
 
 import pytest
 import torch
+from safetensors import safe_open
 from transformers import (
     AutoConfig,
     AutoModel,
@@ -142,6 +143,15 @@ def test_b24_positions_count_real_tokens(make_decoder):
     assert relative_error(logits[1], model(input_ids=ids[1:]).logits[0]) <= 1e-4
 
 
+def test_b41_every_parameter_reaches_the_loss(make_decoder):
+    model = make_decoder(type_vocab_size=2).train()
+    ids = tokens()
+    model(input_ids=ids, labels=ids).loss.backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None, name
+        assert torch.isfinite(parameter.grad).all(), name
+
+
 def causal_forms(mask):
     n = mask.shape[1]
     pairs = (mask[:, None] & torch.ones(n, n).tril().bool())[:, None]
@@ -235,12 +245,36 @@ def test_the_head_of_a_decoder(make_decoder):
     assert relative_error(model(input_ids=ids).logits, wanted) <= 1e-6
 
 
+def test_b28_every_parameter_comes_back_as_saved(make_decoder, decoder_kind, tmp_path):
+    """Constants that no initialisation gives, so that none can pass for what was saved."""
+    model = make_decoder(position_embedding_type="lrpe", qk_norm=True, tie_word_embeddings=False)
+    with torch.no_grad():
+        for i, parameter in enumerate(model.parameters()):
+            parameter.fill_(0.25 * (i + 1))  # exact in bf16 up to 64
+    saved = {name: x.clone() for name, x in model.state_dict().items()}
+    model.save_pretrained(tmp_path)
+    loaders = {
+        CAUSAL_VARIANTS[decoder_kind][1]: {"low_cpu_mem_usage": True},
+        AutoModelForCausalLM: {"dtype": torch.bfloat16},
+    }
+    for loader, options in loaders.items():
+        loaded, info = loader.from_pretrained(tmp_path, output_loading_info=True, **options)
+        assert not any(info.values()), info
+        found = loaded.state_dict()
+        assert found.keys() == saved.keys()
+        for name, x in saved.items():
+            assert torch.equal(found[name], x.to(found[name].dtype)), name
+
+
 @pytest.mark.parametrize("tied", [True, False])
 def test_b30_saved_and_loaded_bit_for_bit(make_decoder, decoder_kind, tmp_path, tied):
     model = make_decoder(tie_word_embeddings=tied)
     model.save_pretrained(tmp_path)
     loaded, info = AutoModelForCausalLM.from_pretrained(tmp_path, output_loading_info=True)
     assert not any(info.values())
+    with safe_open(tmp_path / "model.safetensors", framework="pt") as file:
+        stored = {"lm_head.weight", "model.embed_tokens.weight"} & set(file.keys())
+    assert len(stored) == (1 if tied else 2)
     assert type(loaded) is CAUSAL_VARIANTS[decoder_kind][1]
     ids = tokens()
     assert torch.equal(loaded(input_ids=ids).logits, model(input_ids=ids).logits)
@@ -257,16 +291,19 @@ def test_b30_saved_and_loaded_bit_for_bit(make_decoder, decoder_kind, tmp_path, 
     assert torch.equal(loaded.lm_head.weight, loaded.model.embed_tokens.weight) is tied
 
 
-@pytest.mark.parametrize("size", [105, 90])
+@pytest.mark.parametrize("sizes", [(100, 105), (105, 90)])
 @pytest.mark.parametrize("tied", [True, False])
-def test_b31_the_vocabulary_grows_and_shrinks_everywhere(make_decoder, tmp_path, tied, size):
-    model = make_decoder(tie_word_embeddings=tied)
-    kept = min(size, 100)
+def test_b31_the_vocabulary_grows_and_shrinks_everywhere(make_decoder, tmp_path, tied, sizes):
+    before_it, size = sizes
+    model = make_decoder(tie_word_embeddings=tied, vocab_size=before_it)
+    kept = min(sizes)
     before = model.lm_head.weight[:kept].clone()
+    embedded = model.get_input_embeddings().weight[:kept].clone()
     model.resize_token_embeddings(size)
     assert model.get_input_embeddings().weight.shape[0] == model.lm_head.weight.shape[0] == size
     assert model.config.vocab_size == model.model.config.vocab_size == size
     assert torch.equal(model.lm_head.weight[:kept], before)
+    assert tied or torch.equal(model.get_input_embeddings().weight[:kept], embedded)
     ids = torch.randint(3, kept, (2, 8))
     logits = model(input_ids=ids, labels=ids).logits
     assert logits.shape[-1] == size

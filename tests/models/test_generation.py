@@ -10,6 +10,7 @@ from transformers import DynamicCache, PreTrainedTokenizerFast, pipeline
 import hf_linear_attn as hla
 from hf_linear_attn.models.cache import KeysLayer
 from tests.conftest import TINY
+from tests.models.test_cache import held
 
 NEW = {"max_new_tokens": 10, "min_new_tokens": 10}
 WAYS = {
@@ -55,7 +56,7 @@ def test_b20_with_and_without_a_cache(make_decoder, way):
         assert (cached.sequences_scores - plain.sequences_scores).abs().max() <= 1e-4
 
 
-@pytest.mark.parametrize("position_embedding_type", ["rope", "lrpe", "none"])
+@pytest.mark.parametrize("position_embedding_type", ["learned", "rope", "lrpe", "none"])
 def test_b24_short_and_long_prompts_in_one_batch(make_decoder, position_embedding_type):
     model = make_decoder(position_embedding_type=position_embedding_type)
     ids, mask = prompts()
@@ -115,11 +116,13 @@ def test_b23_one_prefix_many_suffixes(make_decoder):
     prefix = torch.randint(3, 100, (1, 8))
     with torch.no_grad():
         cache = model(input_ids=prefix).cache
+    before = {name: x.clone() for name, x in held(cache).items()}
     for _ in range(2):
         ids = torch.cat((prefix, torch.randint(3, 100, (1, 4))), 1)
         found = generate(model, ids, cache=copy.deepcopy(cache))
         assert torch.equal(found, generate(model, ids))
     assert cache.get_seq_length() == 8
+    assert all(torch.equal(x, before[name]) for name, x in held(cache).items())
 
 
 def test_prompts_as_embeddings(make_decoder):

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 import torch
+from safetensors import safe_open
 from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM
 
 from tests.conftest import OWN, TINY, VARIANTS
@@ -140,6 +141,12 @@ def test_b30_tied_weights_are_stored_once_and_tied_again(make_model, tmp_path, t
     ids = tokens()
     wanted = model(input_ids=ids).logits
     model.save_pretrained(tmp_path)
+    with safe_open(tmp_path / "model.safetensors", framework="pt") as file:
+        stored = set(file.keys())
+    assert len(stored & {"lm_head.weight", "model.embed_tokens.weight"}) == (1 if tied else 2)
+    assert [name for name in stored if name.startswith("lm_head.") and "bias" in name] == [
+        "lm_head.bias"
+    ]
     loaded = AutoModelForMaskedLM.from_pretrained(tmp_path).eval()
     assert torch.equal(loaded(input_ids=ids).logits, wanted)
     one, other = loaded.lm_head.weight, loaded.model.embed_tokens.weight

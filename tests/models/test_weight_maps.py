@@ -100,6 +100,17 @@ def test_b26_positions_are_extended_by_tiling_real_ones(tmp_path):
     assert any("extended to 1024" in note for note in model.conversion_report.notes)
 
 
+def test_b38_of_34_rows_of_a_roberta_32_are_positions(saved):
+    source, folder = saved("roberta")
+    assert (source.config.max_position_embeddings, source.config.pad_token_id) == (34, 1)
+    model = hla.SoftmaxForMaskedLM.from_pretrained(folder)
+    assert model.config.max_position_embeddings == 32
+    ids = torch.randint(3, VOCABULARY, (1, 33))
+    assert model(input_ids=ids[:, :32]).logits.shape[1] == 32
+    with pytest.raises(ValueError, match="32 positions"):
+        model(input_ids=ids)
+
+
 def test_a_table_that_does_not_divide_is_tiled_to_its_end(saved):
     source, folder = saved("gpt2")
     model = hla.CosformerForCausalLM.from_pretrained(folder, max_position_embeddings=75)

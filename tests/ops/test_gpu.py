@@ -63,3 +63,48 @@ def test_b04_more_elements_than_a_32_bit_offset_can_count(causal):
         for row in (0, batch - 1):
             alone = cosformer(*(x[row : row + 1].clone() for x in (q, k, v)), causal)
             assert relative_error(whole[row : row + 1], alone) <= 1e-3
+
+
+def test_b04_forward_and_backward_past_the_boundary():
+    """8 rows of 65,544 tokens, 32 heads of 128: the last row is what it is alone, gradients too.
+
+    Of its last head the last 2,048 tokens lie behind 2³¹ elements.
+    """
+    batch, heads, length, width = 8, 32, 65_544, 128
+    assert batch * heads * length * width == 2**31 + 2048 * width
+    free, _ = torch.cuda.mem_get_info()
+    if free < 100 * 2**30:
+        pytest.skip(f"needs 100 GiB of GPU memory; {free / 2**30:.0f} are free")
+    tensors = [draw(batch, heads, length, width, dtype=torch.bfloat16) for _ in range(3)]
+    last = [x.detach()[-1:].clone().requires_grad_() for x in tensors]
+    upstream = torch.randn(1, heads, length, width, device="cuda", dtype=torch.bfloat16)
+    results = []
+    for given, rows in ((last, 1), (tensors, batch)):
+        out, _ = linear_attention(
+            *given, causal=True, feature_map="elu_plus_one", recompute_states=True
+        )
+        grads = torch.autograd.grad(out, given, upstream.expand(rows, -1, -1, -1))
+        results.append([x[-1:].detach().clone() for x in (out, *grads)])
+        del out, grads
+    for alone, whole in zip(*results, strict=True):
+        assert relative_error(whole, alone) <= 2e-2
+        # What lies behind the boundary by itself: a few wrong tokens vanish in a large norm.
+        assert relative_error(whole[0, -1, -2048:], alone[0, -1, -2048:]) <= 2e-2
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_tokens_beyond_65536_are_attended_to(causal):
+    """A grid's second dimension ends at 65,535; PyTorch's passes have no grid of their own."""
+    length = 65_536 + 130
+    tensors = [draw(1, 2, length, 16, dtype=torch.float32) for _ in range(3)]
+    results = []
+    for backend in ("torch", None):
+        out, _ = linear_attention(
+            *tensors, causal=causal, feature_map="elu_plus_one", backend=backend
+        )
+        upstream = torch.zeros_like(out)
+        upstream[:, :, -200:] = 1
+        grads = torch.autograd.grad(out, tensors, upstream)
+        results.append([x[:, :, -200:] for x in (out, *grads)])
+    for wanted, found in zip(*results, strict=True):
+        assert relative_error(found, wanted) <= TOLERANCE[torch.float32]

@@ -169,11 +169,13 @@ def test_a_negative_normaliser_gives_zero(causal):
         assert relative_error(a, b) <= 1e-12
 
 
-def test_b06_the_guard_leaves_ordinary_rows_alone():
+@pytest.mark.parametrize("causal", [False, True])
+def test_b06_the_guard_leaves_ordinary_rows_alone(causal):
     q, k, v = qkv(50, dtype=torch.float64)
     a = angles(50, 50)
-    guarded, _ = linear_attention(q, k, v, causal=True, **keywords("relu", 50, 50))
-    weights = torch.relu(q) @ torch.relu(k).mT * torch.cos(a.mT - a) * torch.ones(50, 50).tril()
+    guarded, _ = linear_attention(q, k, v, causal=causal, **keywords("relu", 50, 50))
+    pairs = torch.ones(50, 50).tril() if causal else torch.ones(50, 50)
+    weights = torch.relu(q) @ torch.relu(k).mT * torch.cos(a.mT - a) * pairs
     total = weights.sum(-1, keepdim=True)
     ordinary = (total > 1e-3).squeeze(-1)
     assert ordinary.float().mean() > 0.9
@@ -275,6 +277,38 @@ def test_b44_memory_is_linear_in_length(causal, recompute, packed):
         largest[length] = record.elements
         assert record.elements < length * 64 * 128 / 8
     assert largest[2048] <= 2.1 * largest[1024]
+
+
+def test_b44_at_the_size_of_a_real_layer():
+    """12 heads of 64 over 4,096 tokens in fp32: a state for every token would be 1,536 MiB."""
+    tensors = qkv(4096, heads=12, dk=64, dv=64, batch=1)
+    with LargestTensor() as record:
+        out, state = linear_attention(*tensors, causal=True, **keywords("relu", 4096, 4096))
+        out.sum().backward()
+    assert 4096 * 12 * 128 * 64 * 4 == 1536 * 2**20
+    assert record.elements * 4 <= 1536 * 2**20 / 16
+    assert state[..., :64].numel() * state.element_size() == 384 * 2**10
+
+
+def test_tokens_beyond_65536_are_attended_to():
+    """q = k = 0: each row is the mean of what it sees, in closed form."""
+    length = 65_536 + 130
+    v = torch.zeros(1, 1, length, 1)
+    # Half of what counts lies behind 2¹⁶, down to the very last token.
+    v[0, 0, [0, 100, length - 70, length - 1]] = torch.tensor([[1.0], [3], [4], [8]])
+    v.requires_grad_()
+    zeros = torch.zeros(1, 1, length, 2)
+    seen = torch.arange(1, length + 1, dtype=torch.float64)
+    for causal in (True, False):
+        out, _ = linear_attention(zeros, zeros, v, causal=causal, feature_map="elu_plus_one")
+        sums = v.detach().double().flatten().cumsum(0)
+        expected = sums / seen if causal else (sums[-1] / length).expand(length)
+        assert relative_error(out.flatten(), expected) <= 1e-6
+        assert relative_error(out.flatten()[65_536:], expected[65_536:]) <= 1e-6
+        upstream = torch.zeros_like(out)
+        upstream[0, 0, -1] = 1
+        (grad,) = torch.autograd.grad(out, v, upstream)
+        assert relative_error(grad.flatten(), torch.full((length,), 1 / length)) <= 1e-6
 
 
 @pytest.mark.parametrize("recompute", [False, True])

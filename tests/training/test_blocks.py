@@ -96,6 +96,8 @@ def test_b34_one_separator_between_texts():
 def test_b34_too_few_tokens_are_an_error_before_training(tokenizer):
     with pytest.raises(ValueError, match=r"train: 3 tokens do not fill one block of 8;"):
         build_examples(splits("abc"), tokenizer, DataArguments(block_size=8))
+    # The smallest block of the recipes is 8; packing into 4 alike leaves no short block behind.
+    assert ids(pack([sequences(3)], PLAIN, "drop")) == []
     with pytest.raises(ValueError, match="train: the text has no token"):
         build_examples(splits(""), tokenizer, DataArguments(block_size=8))
     for remainder in ("pad", "keep"):

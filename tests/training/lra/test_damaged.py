@@ -97,7 +97,7 @@ def read_reviews(folder):
         (scenes, "curv_baseline/metadata/0.npy", b"\x93NUMPY\xff", read_scenes),
     ],
 )  # fmt: skip
-def test_b41_what_is_missing_or_damaged_is_named(tmp_path, write, file, content, read):
+def test_what_is_missing_or_damaged_is_named(tmp_path, write, file, content, read):
     write(tmp_path)
     if content is None:
         (tmp_path / file).unlink()

@@ -49,6 +49,9 @@ def depth(source: str) -> int:
     ("source", "value"),
     [
         ("[SM 7 8 [MIN 9 [MAX 1 4 ] ] 6 ]", 5),
+        # One text where brackets are no symbols, and two values.
+        ("[MAX 2 [SM 9 9 ] 3 ]", 8),
+        ("[MAX 2 [SM 9 ] 9 3 ]", 9),
         ("[MED 1 2 ]", 1),
         ("[MED 9 0 4 5 ]", 4),
         ("[MED 9 1 5 ]", 5),
