@@ -51,6 +51,7 @@ from hf_linear_attn.models.foreign import read_config
 from hf_linear_attn.models.foreign_config import foreign_fields
 from hf_linear_attn.models.weight_maps import head_of_class
 from hf_linear_attn.training.arguments import parse_overrides
+from hf_linear_attn.training.checkpoints import DamagedFileError, read_json
 from hf_linear_attn.training.model_setup import check_block_size
 from hf_linear_attn.training.new_folder import new_folder
 from hf_linear_attn.training.program import ProgramParser, run_program
@@ -174,6 +175,8 @@ def _convert(args: argparse.Namespace, console: Console) -> Conversion:
         source: Any = read_config(args.source, where)
         tokenizer = read_tokenizer(args.source, where)
         load = {**where, **({} if args.dtype is None else {"dtype": args.dtype})}
+        if args.gguf_file is None:
+            load["use_safetensors"] = True  # never a pickle, which is a program
         model = convert(args.source, args.to, **load, **fields)
     report = model.conversion_report
     if tokenizer is None:
@@ -198,6 +201,11 @@ def _check_places(args: argparse.Namespace) -> None:
     needed = args.gguf_file or "config.json"
     if not (source / needed).is_file():
         raise ValueError(f"{source} is no folder with a checkpoint: it holds no {needed}")
+    if needed == "config.json":
+        try:
+            read_json(source / needed)
+        except DamagedFileError as error:
+            raise ValueError(f"{error}; save or download the checkpoint again") from error
     if args.output.resolve().is_relative_to(source.resolve()):
         raise ValueError(f"output {args.output} lies in the source, which is never changed")
 

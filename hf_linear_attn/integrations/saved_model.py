@@ -14,6 +14,7 @@ from transformers.utils.hub import cached_file
 
 from hf_linear_attn.integrations.config_card import heads_of
 from hf_linear_attn.integrations.hub_errors import hub_errors
+from hf_linear_attn.models.saved_weights import check_numbers
 from hf_linear_attn.models.with_code import ConfigWithCode
 
 REPORT, PLOT = "conversion.md", "attention_transfer.png"
@@ -111,7 +112,7 @@ def _model(
     try:
         model, report = loader.from_pretrained(
             source, revision=revision, config=config, dtype="auto", output_loading_info=True,
-            ignore_mismatched_sizes=True,
+            ignore_mismatched_sizes=True, use_safetensors=True,
         )  # fmt: skip
     except (OSError, RuntimeError, SafetensorError, pickle.UnpicklingError, EOFError) as error:
         raise ValueError(f"the weights of {source} cannot be loaded: {error}") from error
@@ -126,6 +127,7 @@ def _model(
             f"the weights of {source} lack {min(report['missing_keys'])}"
             f"{_and_more(report['missing_keys'])}, which its config asks for."
         )
+    check_numbers(model, f"the weights of {source}")
     return model, tuple(sorted(report["unexpected_keys"]))
 
 
