@@ -91,6 +91,8 @@ def read_arguments(argv: list[str]) -> argparse.Namespace:
     add("--trained", help="projections to fit, letters of qkvo (default: qk)")
     add("--device", help="where to fit (default: a GPU if there is one)")
     args = parser.parse_args(argv)
+    if not 0 <= args.seed < 2**32:
+        raise ValueError(f"--seed: got {args.seed}, expected at least 0 and below 2**32")
     _settle_transfer(args)
     return args
 
@@ -193,7 +195,10 @@ def _convert(args: argparse.Namespace, console: Console) -> Conversion:
 
 
 def _check_places(args: argparse.Namespace) -> None:
-    """Raise ValueError for a source that is no checkpoint, or an output inside it."""
+    """Raise ValueError for a source that is no checkpoint or lies outside, or an output inside."""
+    file = Path(args.gguf_file or "")
+    if file.is_absolute() or ".." in file.parts:
+        raise ValueError(f"--gguf_file {file} leads out of the checkpoint's folder; name one in it")
     source = Path(args.source)
     local = args.source.startswith(("/", ".", "~")) or source.exists()
     if not local:

@@ -64,8 +64,8 @@ class NystromAttention(Attention):
             )
         if pinv_iterations > _MOST_ITERATIONS:
             raise ValueError(
-                f"pinv_iterations is {pinv_iterations}; it must be {_MOST_ITERATIONS} at most (6 in "
-                "the paper)."
+                f"pinv_iterations is {pinv_iterations}; it must be {_MOST_ITERATIONS} at most (6 "
+                "in the paper)."
             )
         self.num_landmarks, self.pinv_iterations = num_landmarks, pinv_iterations
         self.conv = None

@@ -63,7 +63,7 @@ def load_saved_model(source: str, revision: str | None = None) -> SavedModel:
         if not path.exists() and len(path.parts) > 1 and path.parent.is_dir():  # a slip, likely
             error.args = (f"there is no folder {source} here, and {error}",)
         raise
-    text = card and Path(card).read_text(encoding="utf-8")
+    text = card and _text(Path(card))
     return SavedModel(model, tokenizer, text, left_out, tuple(Path(page) for page in pages if page))
 
 
@@ -142,6 +142,13 @@ def _tokenizer(source: str, revision: str | None) -> Any:
         return AutoTokenizer.from_pretrained(source, revision=revision)
     except Exception as error:  # the tokenizers library has no narrower one
         raise ValueError(f"the tokenizer of {source} cannot be loaded: {error}") from error
+
+
+def _text(card: Path) -> str:
+    try:
+        return card.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"the card {card} is not UTF-8 text: {error}") from error
 
 
 def _beside(source: str, revision: str | None, name: str) -> str | None:

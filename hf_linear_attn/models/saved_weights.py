@@ -47,8 +47,8 @@ def readable_weights(source: Any) -> Iterator[None]:
         yield
     except SafetensorError as error:
         raise ValueError(
-            f"the weights of {source} cannot be loaded: they are damaged or cut off ({error}); save "
-            "or download them again."
+            f"the weights of {source} cannot be loaded: they are damaged or cut off ({error}); "
+            "save or download them again."
         ) from error
 
 

@@ -159,7 +159,9 @@ def read_json(file: Path) -> dict[str, Any]:
         _refuse(file, "is missing")
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except OSError as error:
+        _refuse(file, f"cannot be read ({error.strerror or error})", error)
+    except (ValueError, RecursionError) as error:
         _refuse(file, "is not readable JSON", error)
     if not isinstance(content, dict):
         _refuse(file, "is damaged: it holds no mapping")

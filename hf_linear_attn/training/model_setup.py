@@ -1,6 +1,5 @@
 """The model of a recipe: a new one from its config, or a saved one to go on from."""
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from hf_linear_attn.training.checkpoints import (
     check_weights,
     read_json,
 )
+from hf_linear_attn.training.hardware import memory_bytes
 
 # Fields of a config.json that say what it is, which `attention` decides.
 _NOT_TO_CHOOSE = (
@@ -135,9 +135,9 @@ def build_model(args: ModelArguments, config: LinearAttnConfig, auto_class: Any)
         ValueError: the saved weights are not those of the config, or hold what is no number; or the
             new ones do not fit into the machine's memory.
     """
+    check_memory(config, auto_class)
     if args.model_name_or_path is not None:
         return _load_saved(args.model_name_or_path, config, auto_class)
-    check_memory(config, auto_class)
     return auto_class.from_config(config)
 
 
@@ -151,7 +151,7 @@ def check_memory(config: LinearAttnConfig, auto_class: Any) -> None:
     with torch.device("meta"), torch.random.fork_rng(devices=[]):
         weights = auto_class.from_config(config).parameters()
         needed = sum(p.numel() * p.element_size() for p in weights)
-    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    there = memory_bytes()
     if needed > there:
         raise ValueError(
             f"the weights of this model take {needed / 1e9:,.1f} GB, and this machine has "
@@ -227,9 +227,13 @@ def _saved_config(source: str, attention: str) -> LinearAttnConfig:
     except (TypeError, KeyError, AttributeError) as error:
         # Transformers works with the fields before anything has looked at their types.
         raise ValueError(
-            f"model_name_or_path {source}: its config.json cannot be used ({error}); put a sound one "
-            "there or choose another model"
+            f"model_name_or_path {source}: its config.json cannot be used ({error}); put a sound "
+            "one there or choose another model"
         ) from error
+    except ValueError as error:
+        asks = "trust_remote_code" in str(error)
+        reason = "it has code of its own, which is never run here" if asks else error
+        raise ValueError(f"model_name_or_path {source}: {reason}") from error
     if type(config) is not config_class:
         raise ValueError(
             f"attention {attention} and model_name_or_path {source} do not agree: the saved model "
@@ -278,10 +282,17 @@ def _load_saved(source: str, config: LinearAttnConfig, auto_class: Any) -> PreTr
     try:
         # Never a pickle, which is a program.
         model, report = auto_class.from_pretrained(
-            source, config=config, output_loading_info=True, use_safetensors=True
-        )
+            source, config=config, output_loading_info=True, use_safetensors=True,
+            ignore_mismatched_sizes=True,
+        )  # fmt: skip
     except (OSError, RuntimeError, KeyError, TypeError) as error:
         raise ValueError(f"model_name_or_path {source} cannot be loaded: {error}") from error
+    if report["mismatched_keys"]:
+        name, found, wanted = min(report["mismatched_keys"])
+        raise ValueError(
+            f"model_name_or_path {source} cannot be loaded: {name} is {tuple(found)}, and its "
+            f"config asks for {tuple(wanted)}; save the model again or choose another one"
+        )
     missing, beside = sorted(report["missing_keys"]), sorted(report["unexpected_keys"])
     trunk = f"{model.base_model_prefix}."
     if type(model).__name__ not in (config.architectures or ()):

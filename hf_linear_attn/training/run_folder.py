@@ -130,6 +130,8 @@ def write_run_file(path: Path, arguments: dict[str, Any]) -> None:
 def _is_there(path: Path) -> bool:
     """Whether a folder exists; ValueError where none can be made, or none can be written."""
     try:
+        if path.is_symlink() and not path.exists():
+            raise ValueError(f"output_dir {path} is a link that leads nowhere; choose a folder")
         if path.exists() and not path.is_dir():
             raise ValueError(f"output_dir {path} is a file; choose a folder")
         nearest = next(parent for parent in (path, *path.absolute().parents) if parent.exists())

@@ -39,9 +39,7 @@ def find_file(name: str) -> Path:
         path = Path(base) / name
     if not path.exists():
         if path.is_symlink():
-            raise ValueError(
-                f"file {name!r} is a link that leads nowhere; mend it or give the file"
-            )
+            raise ValueError(f"file {name!r} is a link that leads nowhere; give the file itself")
         raise ValueError(f"file {name!r} does not exist{_where_it_was_sought(name, base)}")
     if path.is_dir():
         raise ValueError(f"{name!r} is a folder; give its files, or the folder as --dataset_name")

@@ -80,6 +80,8 @@ def _load(name: str) -> PreTrainedTokenizerFast:
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     except Exception as error:  # the tokenizers library has no narrower one
         reason = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
+        if "trust_remote_code" in str(error):
+            reason = "it has code of its own, which is never run here"
         raise ValueError(f"tokenizer {name!r} cannot be loaded: {reason}") from error
     if not isinstance(tokenizer, PreTrainedTokenizerFast):
         raise ValueError(

@@ -142,8 +142,8 @@ def _check_single(feature: Any, column: str) -> None:
 
     if not isinstance(feature, ClassLabel | Value):
         raise ValueError(
-            f"{column} holds values of several kinds, lists or mappings ({feature}); expected words "
-            "or numbers, one a row"
+            f"{column} holds values of several kinds, lists or mappings ({feature}); expected "
+            "words or numbers, one a row"
         )
 
 

@@ -87,9 +87,17 @@ def left_out(sources: Sources, task: Task) -> int:
 
 
 def read_reviews(files: list[tuple[tuple[str, int, int], str]]) -> Iterator[dict[str, Any]]:
-    """Review files as rows, each file's `identity` with its class."""
+    """Review files as rows, each file's `identity` with its class.
+
+    Raises:
+        ValueError: one that is not UTF-8.
+    """
     for index, ((name, _, _), label) in enumerate(files):
-        yield {"text": Path(name).read_text("utf-8").strip(), "label": label, "index": index}
+        try:
+            text = Path(name).read_text("utf-8").strip()
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{name} is not UTF-8 text ({error}); convert it to UTF-8") from error
+        yield {"text": text, "label": label, "index": index}
 
 
 def _embedded() -> "Dataset":
