@@ -45,8 +45,8 @@ def check_config(config: "LinearAttnConfig") -> None:
     """
     _check_types(config)
     check_first(config)
-    _check_bounds(config)
     _check_sizes(config)
+    _check_bounds(config)
     _check_words(config)
     _check_positions(config)
     _check_attention(config)

@@ -52,6 +52,8 @@ def prepare(folder: Path, case: Case, store: Path) -> None:
     if case.program == "glue":
         (folder / ROWS).write_text("\n".join(map(json.dumps, sound_rows())))
     content = (settings or _ON_TEXT) | {"output_dir": OUTPUT}
+    if case.program == "lra":
+        content |= {"generated_dir": "../drawn"}  # data of their own, and no part of a run
     (folder / "config.yaml").write_text(yaml.safe_dump(content))
     for make in case.make:
         make(folder, store)

@@ -49,7 +49,7 @@ def _array(at: Path, _: Path) -> None:
 _PATHFINDER = ("--task", "pathfinder", "--max_length", "1024", "--data_dir", "d")
 
 CASES = [
-    _listops("empty", "an empty file of expressions", "", "data_dir 'd' has no files of the task listops (basic_train.tsv, basic_val.tsv and basic_test.tsv), neither in itself nor in a folder listops or listops-1000: it has none of them"),
+    _listops("empty", "an empty file of expressions", "", "d/basic_train.tsv: got the first line '', expected the header of a ListOps file, 'Source\\tTarget'"),
     _listops("header", "a header and no expression", _HEADER, "d/basic_train.tsv: no expression in this file"),
     _listops("other-header", "another header", "a\tb\r\n1\t2\r\n", "d/basic_train.tsv: got the first line 'a\\tb', expected the header of a ListOps file, 'Source\\tTarget'"),
     _listops("symbol", "an expression with an unknown symbol", _HEADER + "[AVG 1 2 ]\t1\r\n", "basic_train.tsv, line 2: no ListOps expression: got '[AVG', expected the symbols 0 1 2 3 4 5 6 7 8 9 [MIN [MAX [MED [SM ] (and parentheses), split by blanks"),
@@ -72,11 +72,11 @@ CASES = [
     Case("lra-missing", "lra", "a folder that is not there", "data_dir 'none' is no folder; give the folder of the task's files", ("--data_dir", "none")),
     Case("lra-file", "lra", "a file instead of the folder", "data_dir 'text.txt' is no folder; give the folder of the task's files", ("--data_dir", "text.txt")),
     Case("lra-nul", "lra", "a folder's name with a NUL", "nul.yaml: data_dir: got 'a\\x00b', expected text without a NUL", ("--config", "config.yaml", "nul.yaml"), (write_json("nul.yaml", {"data_dir": "a\0b"}),)),
-    Case("lra-empty", "lra", "an empty folder", "data_dir 'd' has no files of the task listops (basic_train.tsv, basic_val.tsv and basic_test.tsv), neither in itself nor in a folder listops or listops-1000: it has none of them", ("--data_dir", "d"), (folder("d"),)),
+    Case("lra-no-files", "lra", "an empty folder", "data_dir 'd' has no files of the task listops (basic_train.tsv, basic_val.tsv and basic_test.tsv), neither in itself nor in a folder listops or listops-1000: it has none of them", ("--data_dir", "d"), (folder("d"),)),
     Case("lra-undrawn", "lra", "a task that cannot be drawn", "task text needs data_dir, a folder with aclImdb's train and test folders, or train.jsonl and test.jsonl: its examples cannot be drawn", ("--task", "text", "--max_length", "64")),
     Case("lra-generated-file", "lra", "a file where drawn examples are to be kept", 'generated_dir text.txt is a file; choose a folder', ("--generated_dir", "text.txt")),
     Case("lra-generated-nul", "lra", "a NUL in the name where drawn examples are to be kept", "nul.yaml: generated_dir: got 'a\\x00b', expected text without a NUL", ("--config", "config.yaml", "nul.yaml"), (write_json("nul.yaml", {"generated_dir": "a\0b"}),)),
     Case("lra-retrieval", "lra", "files of retrieval without columns", "d/new_aan_pairs.train.tsv, line 1: got 1 fields and the label 'nothing', expected 5 fields, the first of which is the label, 0 or 1", ("--task", "retrieval", "--max_length", "64", "--data_dir", "d"), tuple(write(f"d/new_aan_pairs.{s}.tsv", "nothing\n") for s in ("train", "eval", "test"))),
-    Case("lra-pathfinder", "lra", "metadata of pathfinder that are no table", "d/curv_baseline/metadata/0.npy, line 1: got 'nothing', expected … fields, the fourth of which is the label, 0 or 1", (*_PATHFINDER,), (write("d/curv_baseline/metadata/0.npy", "nothing"), folder("d/curv_baseline/imgs/0"))),
-    Case("lra-pathfinder-above", "lra", "metadata of pathfinder that name an image above the folder", "d/curv_baseline/metadata/0.npy, line 1: the image ../../text.txt lies outside of the folder", (*_PATHFINDER,), (write("d/curv_baseline/metadata/0.npy", "../.. text.txt 0 1 0 0 0 0 0 0 0 0"), folder("d/curv_baseline/imgs/0"))),
+    Case("lra-pathfinder", "lra", "metadata of pathfinder that are no table", "d/curv_baseline/metadata/0.npy, line 1: got 'nothing', expected 11 fields, the fourth of which is the label, 0 or 1", (*_PATHFINDER,), (write("d/curv_baseline/metadata/0.npy", "nothing"), folder("d/curv_baseline/imgs/0"))),
+    Case("lra-pathfinder-above", "lra", "metadata of pathfinder that name an image above the folder", "d/curv_baseline/metadata/0.npy, line 1: the image ../../text.txt lies outside of the folder", (*_PATHFINDER,), (write("d/curv_baseline/metadata/0.npy", "../.. text.txt 0 1 0 0 0 0 0 0 0"), folder("d/curv_baseline/imgs/0"))),
 ]  # fmt: skip
