@@ -154,7 +154,7 @@ CASES = [
     _grid("twice", "a grid with a key twice", "grid.yaml, line 8: not readable as YAML: 'title' is given more than once", _GOOD + "title: b\n"),
     _grid("no-axes", "a grid without axes", "grid.yaml: expected a list of one or more; got []", "title: a\nconfig: config.yaml\nmetric: {key: a, label: b}\naxes: []\n"),
     _grid("unknown", "a grid with an unknown field", "grid.yaml: unknown field 'axis'; did you mean 'axes'?", _GOOD + "axis: 3\n"),
-    _grid("setting", "a grid with a misspelt argument", "attention softmax: settings: unknown key 'atention'; did you mean 'attention'?", _GOOD.replace("attention: softmax}", "atention: softmax}")),
+    _grid("setting", "a grid with a misspelt argument", "attention softmax: settings: unknown key 'attentions'; did you mean 'attention'?", _GOOD.replace("attention: softmax}", "attentions: softmax}")),
     _grid("value", "a grid with a wrong type", "attention softmax: settings: max_steps: got 'many', expected a whole number", _GOOD.replace("attention: softmax}", "max_steps: many}")),
     _grid("config", "a grid on a file that is not there", "configuration file 'none.yaml' does not exist", _GOOD.replace("config.yaml", "none.yaml")),
     _grid("title", "a grid whose title is a list", "grid.yaml: title: got ['a'], expected text", _GOOD.replace("title: a grid", "title: [a]")),

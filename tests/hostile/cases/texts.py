@@ -104,7 +104,7 @@ CASES = [
     Case("text-dataset-splits", "mlm", "a data set without training rows", "data set './corpus': expected a split 'train', got test", ("--train_file", "null", "--dataset_name", "./corpus"), (write("corpus/test.jsonl", _LINE),)),
     # Unusual, and right.
     _file("crlf", "mlm", "line ends of Windows, and a byte-order mark", "a.txt", b"\xef\xbb\xbf" + _LINES.replace("\n", "\r\n").encode(), "train: 48 lines with", "--data_format", "lines", works=True),
-    _file("long-line", "clm", "a line of ten megabytes", "a.txt", "one two three four five " * 430_000 + "\n\nten", "documents", "--max_train_examples", "100", "--max_eval_examples", "2", works=True),
-    _file("json-nul", "mlm", "a NUL inside a text of JSON", "a.jsonl", "\n".join(json.dumps({"text": f"one\0two {i} three four five six"}) for i in range(40)), "documents", works=True),
-    _file("empty-rows", "clm", "rows without text between others", "a.jsonl", "\n".join(json.dumps({"text": t}) for i in range(40) for t in ("", f"one two three four {i}")), "documents", works=True),
+    _file("long-line", "clm", "a line of ten megabytes", "a.txt", f"{'x' * 49} {'y' * 49} " * 100_000, "train: 1 documents with 200,000 tokens", "--validation_file", "text.txt", "--tokenizer_type", "word", works=True),
+    _file("json-nul", "mlm", "a NUL inside a text of JSON", "a.jsonl", "\n".join(json.dumps({"text": f"one\0two {i} three four five six"}) for i in range(40)), "train: 32 documents with", works=True),
+    _file("empty-rows", "clm", "rows without text between others", "a.jsonl", "\n".join(json.dumps({"text": t}) for i in range(40) for t in ("", f"one two three four {i}")), "train: 32 documents with", works=True),
 ]  # fmt: skip
