@@ -49,11 +49,13 @@ from benchmarks.results import Results, read_results
 from benchmarks.suites import ALL, SUITES
 from hf_linear_attn.training.atomic_files import write_atomically
 from hf_linear_attn.training.casting import did_you_mean
+from hf_linear_attn.training.hardware import memory_bytes
 from hf_linear_attn.training.program import ProgramParser, run_program
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PAGE, PLOT = "performance.md", "images/performance.png"
 _COUNTS = ("rounds", "batch", "heads", "head_dim", "layers")
+_MOST = {"tokens": 1_000_000_000, "seed": 2**32 - 1}
 _OUTPUTS = ("json", "csv", "markdown", "plot")
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -131,12 +133,17 @@ def read_settings(args: argparse.Namespace) -> Settings:
     """The settings of the command line.
 
     Raises:
-        ValueError: a number that is too small, a list that is none, a device that is not there.
+        ValueError: a number that is too small or too large, a list that is none, a device that is
+            not there.
     """
     # A text has a token behind its prompt.
-    for name, least in {**dict.fromkeys(_COUNTS, 1), "tokens": 2}.items():
-        if getattr(args, name) < least:
-            raise ValueError(f"--{name} is {getattr(args, name)}; it must be at least {least}")
+    for name, least in {**dict.fromkeys(_COUNTS, 1), "tokens": 2, "seed": 0}.items():
+        number, most = getattr(args, name), _MOST.get(name, 1_000_000)
+        if not least <= number <= most:
+            raise ValueError(
+                f"--{name} is {number}; it must be at least {least} and at most {most}"
+            )
+    _check_memory(args)
     device = _device(args.device)
     own = "bfloat16" if device.type == "cuda" else "float32"
     settings = Settings(device, DTYPES[args.dtype or own])
@@ -144,6 +151,18 @@ def read_settings(args: argparse.Namespace) -> Settings:
     return dataclasses.replace(
         settings, lengths=_lengths(args.lengths), **{name: getattr(args, name) for name in fields}
     )
+
+
+def _check_memory(args: argparse.Namespace) -> None:
+    """What is measured is drawn first: one tensor of it has to fit."""
+    longest = max(_lengths(args.lengths) or (1,))
+    needed = 4 * args.batch * args.heads * args.head_dim * longest
+    if needed > memory_bytes():
+        raise ValueError(
+            f"--batch {args.batch}, --heads {args.heads}, --head_dim {args.head_dim} and {longest} "
+            f"tokens: one tensor takes {needed / 1e9:,.1f} GB, and this machine has "
+            f"{memory_bytes() / 1e9:,.1f} GB of memory; lower them"
+        )
 
 
 def _lengths(text: str | None) -> tuple[int, ...] | None:

@@ -51,6 +51,7 @@ from hf_linear_attn.models.foreign import read_config
 from hf_linear_attn.models.foreign_config import foreign_fields
 from hf_linear_attn.models.weight_maps import head_of_class
 from hf_linear_attn.training.arguments import parse_overrides
+from hf_linear_attn.training.checkpoints import DamagedFileError, read_json
 from hf_linear_attn.training.model_setup import check_block_size
 from hf_linear_attn.training.new_folder import new_folder
 from hf_linear_attn.training.program import ProgramParser, run_program
@@ -90,6 +91,8 @@ def read_arguments(argv: list[str]) -> argparse.Namespace:
     add("--trained", help="projections to fit, letters of qkvo (default: qk)")
     add("--device", help="where to fit (default: a GPU if there is one)")
     args = parser.parse_args(argv)
+    if not 0 <= args.seed < 2**32:
+        raise ValueError(f"--seed: got {args.seed}, expected at least 0 and below 2**32")
     _settle_transfer(args)
     return args
 
@@ -174,6 +177,8 @@ def _convert(args: argparse.Namespace, console: Console) -> Conversion:
         source: Any = read_config(args.source, where)
         tokenizer = read_tokenizer(args.source, where)
         load = {**where, **({} if args.dtype is None else {"dtype": args.dtype})}
+        if args.gguf_file is None:
+            load["use_safetensors"] = True  # never a pickle, which is a program
         model = convert(args.source, args.to, **load, **fields)
     report = model.conversion_report
     if tokenizer is None:
@@ -190,7 +195,10 @@ def _convert(args: argparse.Namespace, console: Console) -> Conversion:
 
 
 def _check_places(args: argparse.Namespace) -> None:
-    """Raise ValueError for a source that is no checkpoint, or an output inside it."""
+    """Raise ValueError for a source that is no checkpoint or lies outside, or an output inside."""
+    file = Path(args.gguf_file or "")
+    if file.is_absolute() or ".." in file.parts:
+        raise ValueError(f"--gguf_file {file} leads out of the checkpoint's folder; name one in it")
     source = Path(args.source)
     local = args.source.startswith(("/", ".", "~")) or source.exists()
     if not local:
@@ -198,6 +206,11 @@ def _check_places(args: argparse.Namespace) -> None:
     needed = args.gguf_file or "config.json"
     if not (source / needed).is_file():
         raise ValueError(f"{source} is no folder with a checkpoint: it holds no {needed}")
+    if needed == "config.json":
+        try:
+            read_json(source / needed)
+        except DamagedFileError as error:
+            raise ValueError(f"{error}; save or download the checkpoint again") from error
     if args.output.resolve().is_relative_to(source.resolve()):
         raise ValueError(f"output {args.output} lies in the source, which is never changed")
 

@@ -18,7 +18,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import yaml
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -31,6 +30,7 @@ from hf_linear_attn.integrations.saved_model import SavedModel, load_saved_model
 from hf_linear_attn.training.new_folder import new_folder
 from hf_linear_attn.training.program import ProgramParser, run_program
 from hf_linear_attn.training.run_folder import RUN_FILE
+from hf_linear_attn.training.yaml_files import read_yaml_mapping
 
 
 def main(argv: list[str]) -> None:
@@ -109,13 +109,9 @@ def _folder(target: Path | None) -> Iterator[Path]:
 
 def _shared_as(folder: Path) -> list[str]:
     """Names on the Hub that a recipe's run has had."""
-    file, arguments = folder / RUN_FILE, None
-    if file.is_file():
-        try:
-            arguments = yaml.safe_load(file.read_text(encoding="utf-8"))
-        except yaml.YAMLError as error:
-            raise ValueError(f"{file} cannot be read: {error}") from error
-    name = arguments.get("hub_model_id") if isinstance(arguments, dict) else None
+    file = folder / RUN_FILE
+    arguments = read_yaml_mapping(file) if file.is_file() else {}
+    name = arguments.get("hub_model_id")
     return [name] if isinstance(name, str) else []
 
 

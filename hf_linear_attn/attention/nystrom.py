@@ -21,6 +21,9 @@ from hf_linear_attn.attention.base import Attention, Tokens
 from hf_linear_attn.ops.nystrom_attention import nystrom_attention
 from hf_linear_attn.ops.operands import accumulation_dtype
 
+_MOST_ITERATIONS = 1000
+_LONGEST_KERNEL = 2**16 + 1
+
 
 class NystromAttention(Attention):
     """Nyström self-attention.
@@ -59,6 +62,11 @@ class NystromAttention(Attention):
                 "num_landmarks and pinv_iterations must be whole numbers from 1 on; got "
                 f"{num_landmarks} and {pinv_iterations}."
             )
+        if pinv_iterations > _MOST_ITERATIONS:
+            raise ValueError(
+                f"pinv_iterations is {pinv_iterations}; it must be {_MOST_ITERATIONS} at most (6 "
+                "in the paper)."
+            )
         self.num_landmarks, self.pinv_iterations = num_landmarks, pinv_iterations
         self.conv = None
         if conv_kernel_size is not None:
@@ -95,10 +103,10 @@ class NystromAttention(Attention):
 
 
 def _depthwise(size: int, heads: int | None) -> nn.Conv2d:
-    if size < 1 or size % 2 == 0:
+    if size % 2 == 0 or not 1 <= size <= _LONGEST_KERNEL:
         raise ValueError(
             f"conv_kernel_size is {size}; it must be an odd number of tokens (33 in the paper's "
-            "pretraining), or None for no convolution."
+            f"pretraining), {_LONGEST_KERNEL} at most, or None for no convolution."
         )
     if heads is None:
         raise ValueError("conv_kernel_size needs num_attention_heads: there is a kernel a head.")

@@ -33,7 +33,7 @@ def check_rope(parameters: Mapping[str, Any]) -> None:
         ValueError: says what is accepted.
     """
     kind = parameters.get("rope_type", "default")
-    if kind not in _FIELDS:
+    if not isinstance(kind, str) or kind not in _FIELDS:
         raise ValueError(
             f"rope_parameters has rope_type={kind!r}; accepted: {', '.join(map(repr, _FIELDS))}."
             f"{did_you_mean(str(kind), _FIELDS)}"

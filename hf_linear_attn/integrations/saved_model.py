@@ -14,6 +14,7 @@ from transformers.utils.hub import cached_file
 
 from hf_linear_attn.integrations.config_card import heads_of
 from hf_linear_attn.integrations.hub_errors import hub_errors
+from hf_linear_attn.models.saved_weights import check_numbers
 from hf_linear_attn.models.with_code import ConfigWithCode
 
 REPORT, PLOT = "conversion.md", "attention_transfer.png"
@@ -62,7 +63,7 @@ def load_saved_model(source: str, revision: str | None = None) -> SavedModel:
         if not path.exists() and len(path.parts) > 1 and path.parent.is_dir():  # a slip, likely
             error.args = (f"there is no folder {source} here, and {error}",)
         raise
-    text = card and Path(card).read_text(encoding="utf-8")
+    text = card and _text(Path(card))
     return SavedModel(model, tokenizer, text, left_out, tuple(Path(page) for page in pages if page))
 
 
@@ -111,7 +112,7 @@ def _model(
     try:
         model, report = loader.from_pretrained(
             source, revision=revision, config=config, dtype="auto", output_loading_info=True,
-            ignore_mismatched_sizes=True,
+            ignore_mismatched_sizes=True, use_safetensors=True,
         )  # fmt: skip
     except (OSError, RuntimeError, SafetensorError, pickle.UnpicklingError, EOFError) as error:
         raise ValueError(f"the weights of {source} cannot be loaded: {error}") from error
@@ -126,6 +127,7 @@ def _model(
             f"the weights of {source} lack {min(report['missing_keys'])}"
             f"{_and_more(report['missing_keys'])}, which its config asks for."
         )
+    check_numbers(model, f"the weights of {source}")
     return model, tuple(sorted(report["unexpected_keys"]))
 
 
@@ -140,6 +142,13 @@ def _tokenizer(source: str, revision: str | None) -> Any:
         return AutoTokenizer.from_pretrained(source, revision=revision)
     except Exception as error:  # the tokenizers library has no narrower one
         raise ValueError(f"the tokenizer of {source} cannot be loaded: {error}") from error
+
+
+def _text(card: Path) -> str:
+    try:
+        return card.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"the card {card} is not UTF-8 text: {error}") from error
 
 
 def _beside(source: str, revision: str | None, name: str) -> str | None:

@@ -7,6 +7,7 @@ import types
 import typing
 from typing import TYPE_CHECKING, Any
 
+import torch
 from transformers.activations import ACT2FN
 
 from hf_linear_attn.attention.registry import build_attention, check_fields, get_attention
@@ -17,6 +18,24 @@ from hf_linear_attn.hf_internals import type_validator
 if TYPE_CHECKING:
     from hf_linear_attn.models.configuration import LinearAttnConfig
 
+# Bounds of what can be counted: PyTorch's sizes overflow far above, and a name a layer is listed.
+_LARGEST = 2**31 - 1
+_LARGEST_FLOAT = torch.finfo(torch.float32).max
+_MOST_LAYERS = 10_000
+
+
+def check_first(config: "LinearAttnConfig") -> None:
+    """Look at the fields that Transformers works with before it checks their types.
+
+    Raises:
+        ValueError: names the field, what it holds and what is accepted.
+    """
+    count, rope = config.num_hidden_layers, config.rope_parameters
+    if isinstance(count, int) and count > _MOST_LAYERS:
+        raise ValueError(f"num_hidden_layers is {count}; it must be {_MOST_LAYERS} at most.")
+    if rope is not None and not isinstance(rope, dict):
+        raise ValueError(f"rope_parameters is {rope!r}; it must be a mapping or None.")
+
 
 def check_config(config: "LinearAttnConfig") -> None:
     """Look at every field.
@@ -25,7 +44,9 @@ def check_config(config: "LinearAttnConfig") -> None:
         ValueError: names the field, what it holds and what is accepted.
     """
     _check_types(config)
+    check_first(config)
     _check_sizes(config)
+    _check_bounds(config)
     _check_words(config)
     _check_positions(config)
     _check_attention(config)
@@ -40,6 +61,15 @@ def _check_types(config: "LinearAttnConfig") -> None:
             type_validator(field.name, value, field.type)
         except TypeError as error:
             raise ValueError(f"{type(config).__name__}: {error}") from None
+
+
+def _check_bounds(config: "LinearAttnConfig") -> None:
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if isinstance(value, int | float):
+            most = _LARGEST if isinstance(value, int) else _LARGEST_FLOAT
+            if value > most:
+                raise ValueError(f"{field.name} is {value}; it must be {most} at most.")
 
 
 def _check_sizes(config: "LinearAttnConfig") -> None:

@@ -4,6 +4,7 @@ import dataclasses
 from typing import Any, TypeVar, cast
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
@@ -46,10 +47,14 @@ def read_config(path: Any, kwargs: dict[str, Any]) -> PreTrainedConfig:
         kwargs: keywords of `from_pretrained`; others than where to read are not looked at.
 
     Raises:
-        ValueError: a GGUF file that cannot be read.
+        ValueError: a GGUF file that cannot be read, or fields of a wrong type.
     """
-    with gguf_errors(kwargs):
-        return AutoConfig.from_pretrained(path, **_config_keywords(kwargs))
+    try:
+        with gguf_errors(kwargs):
+            return AutoConfig.from_pretrained(path, **_config_keywords(kwargs))
+    except (StrictDataclassError, TypeError, KeyError, AttributeError) as error:
+        # Transformers works with some fields before it checks their types.
+        raise ValueError(f"the config.json of {path} cannot be used: {error}") from error
 
 
 def _config_keywords(kwargs: dict[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from hf_linear_attn.models.configuration import LinearAttnConfig
 from hf_linear_attn.models.conversion import trunk_prefix
 from hf_linear_attn.models.foreign_config import weight_map
 from hf_linear_attn.models.gguf_source import dense_keywords, forget_packing, gguf_errors
+from hf_linear_attn.models.saved_weights import check_numbers, check_shards
 from hf_linear_attn.models.weight_maps import head_of
 
 
@@ -26,8 +27,9 @@ def read_source(
         keywords: of Transformers' `from_pretrained`.
 
     Raises:
-        ValueError: it cannot be read, or lacks weights of the trunk.
+        ValueError: it cannot be read, lacks weights of the trunk, or has some that are no numbers.
     """
+    check_shards(path)
     try:
         with gguf_errors(keywords):
             source, info = _source_class(config, head).from_pretrained(
@@ -50,6 +52,7 @@ def read_source(
         raise ValueError(
             f"the checkpoint {path} is incomplete: it lacks {', '.join(lost[:3])}{more}."
         )
+    check_numbers(source, f"the checkpoint {path}")
     return source, absent, frozenset(info["unexpected_keys"])
 
 

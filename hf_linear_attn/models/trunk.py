@@ -18,6 +18,7 @@ from hf_linear_attn.models.cache_step import CacheStep, fit_cache, seen_tokens
 from hf_linear_attn.models.configuration import LinearAttnConfig
 from hf_linear_attn.models.embeddings import Embeddings
 from hf_linear_attn.models.layers import LinearAttnBlock, SelfAttention, build_norm
+from hf_linear_attn.models.saved_weights import check_shards, readable_weights
 from hf_linear_attn.models.token_layout import packed_segments, padding_mask, token_keywords
 from hf_linear_attn.models.with_code import ModelWithCode
 
@@ -50,15 +51,18 @@ class LinearAttnPreTrainedModel(ModelWithCode):
         model's `conversion_report` lists every tensor.
 
         Raises:
-            ValueError: an architecture without a weight map, or a checkpoint that does not fit.
+            ValueError: an architecture without a weight map, a checkpoint that does not fit, or
+                files of weights that are damaged or lie outside of the folder.
         """
         from hf_linear_attn.models.foreign import foreign_source, load_foreign
 
         path = pretrained_model_name_or_path
+        check_shards(path)
         found = foreign_source(path, cls, kwargs)
         if found is not None:
             return load_foreign(cls, path, found, config, kwargs)
-        return super().from_pretrained(path, *model_args, config=config, **kwargs)
+        with readable_weights(path):
+            return super().from_pretrained(path, *model_args, config=config, **kwargs)
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:

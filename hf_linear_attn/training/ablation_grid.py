@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from hf_linear_attn.training.yaml_files import parse_overrides, read_yaml_mappin
 
 _OVERRIDES = "config_overrides"
 # What the grid itself decides.
+_MOST_CELLS = 10_000
 _OF_THE_GRID = ("seed", "output_dir", "config")
 
 
@@ -60,7 +62,9 @@ class Metric:
     baseline_label: str = "baseline"
 
     def __post_init__(self) -> None:
-        """Check the pattern before anything is run."""
+        """Check the words and the pattern before anything is run."""
+        for name in ("key", "label", "pattern"):
+            _check_text(getattr(self, name), f"metric: {name}")
         try:
             self.pattern.format(0.0)
         except (ValueError, IndexError, KeyError, AttributeError) as error:
@@ -100,6 +104,7 @@ def read_grid(path: Path) -> Grid:
         ValueError: a missing or unknown field, a wrong type, an axis without values, a name twice.
     """
     content = _fields(read_yaml_mapping(path), Grid, str(path))
+    _check_text(content["title"], f"{path}: title")
     metric = Metric(**_fields(content["metric"], Metric, f"{path}: metric"))
     axes = tuple(_axis(entry, f"{path}: axes") for entry in _list(content["axes"], path))
     _check_names([axis.name for axis in axes], f"{path}: axes")
@@ -112,7 +117,17 @@ def read_grid(path: Path) -> Grid:
 
 
 def cells_of(grid: Grid) -> list[Cell]:
-    """All combinations, the last axis fastest."""
+    """All combinations, the last axis fastest.
+
+    Raises:
+        ValueError: more than anyone could run, or two with one name.
+    """
+    number = math.prod(len(axis.values) for axis in grid.axes)
+    if number > _MOST_CELLS:
+        raise ValueError(
+            f"axes: their values make {number:,} cells, expected {_MOST_CELLS:,} at most; leave "
+            "values out"
+        )
     cells = list(itertools.product(*(axis.values for axis in grid.axes)))
     slugs = [slug(cell) for cell in cells]
     _check_names(slugs, "folders of the grid")
@@ -202,6 +217,11 @@ def _arguments(content: Any, where: str) -> dict[str, Any]:
         if name in content:
             raise ValueError(f"{where}: {name} is set for each run by itself; leave it out")
     return content
+
+
+def _check_text(value: Any, where: str) -> None:
+    if not isinstance(value, str):
+        raise ValueError(f"{where}: got {value!r}, expected text")
 
 
 def _list(content: Any, where: Any) -> Sequence[Any]:

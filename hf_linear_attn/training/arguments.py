@@ -22,6 +22,7 @@ Remainder = Literal["drop", "pad", "keep"]
 Masking = Literal["token", "word", "span"]
 TokenizerType = Literal["bpe", "word"]
 SMALLEST_BLOCK = 8
+MOST_PROCESSES = 1024
 
 
 @dataclass
@@ -81,7 +82,14 @@ class ModelArguments:
     )
 
     def __post_init__(self) -> None:
-        """Check the kind of tokenizer and the peak."""
+        """Check the names given, the kind of tokenizer and the peak."""
+        for name in self.model or {}:
+            if not isinstance(name, str):
+                raise ValueError(f"model: got the key {name!r}, expected the name of a field")
+        for name in ("model_name_or_path", "tokenizer_name"):
+            value = getattr(self, name)
+            if value is not None and not value.strip():
+                raise ValueError(f"{name}: got an empty text; leave it out, or name one")
         _check_choice(self, "tokenizer_type", get_args(TokenizerType))
         if self.peak_tflops is not None and not 0 < self.peak_tflops < math.inf:
             raise ValueError(f"peak_tflops: got {self.peak_tflops}, expected a number above 0")
@@ -187,6 +195,7 @@ class DataArguments:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name}: got {value}, expected 1 or more, or null for no limit")
+        check_workers(self.preprocessing_num_workers)
 
 
 @dataclass
@@ -234,8 +243,16 @@ class MaskingArguments:
                 "mask_replace_prob and random_replace_prob: expected a sum of at most 1, got "
                 f"{self.mask_replace_prob} + {self.random_replace_prob}"
             )
-        if not self.span_length >= 1:
+        if not 1 <= self.span_length < math.inf:
             raise ValueError(f"span_length: got {self.span_length}, expected 1 or more")
+
+
+def check_workers(number: int | None) -> None:
+    """Raise ValueError for a number of processes that no machine could start."""
+    if number is not None and number > MOST_PROCESSES:
+        raise ValueError(
+            f"preprocessing_num_workers: got {number}, expected {MOST_PROCESSES} at most"
+        )
 
 
 def _check_choice(arguments: Any, name: str, choices: Sequence[str]) -> None:

@@ -106,6 +106,8 @@ def _cast_one(value: Any, option: Any) -> Any:
         return [_cast_one(item, item_hint) for item in (value if _is_list(value) else [value])]
     if dataclasses.is_dataclass(option) and isinstance(option, type) and isinstance(value, dict):
         return _build_dataclass(value, option)
+    if option is str and isinstance(value, str) and "\0" in value:
+        raise ValueError(f"got {_show(value)}, expected text without a NUL")
     kind = get_origin(option) or option
     return value if isinstance(kind, type) and isinstance(value, kind) else _refuse()
 
@@ -119,9 +121,11 @@ def _cast_number(value: Any, kind: type[int] | type[float]) -> int | float:
         return _refuse()
     if kind is int and isinstance(value, int):
         return value
+    if kind is int and isinstance(value, str) and value.strip().lstrip("+-").isdecimal():
+        return int(value)  # every digit of it
     try:
         number = float(value)
-    except ValueError:
+    except (ValueError, OverflowError):
         return _refuse()
     if kind is float:
         return number

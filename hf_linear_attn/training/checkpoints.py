@@ -10,6 +10,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from transformers.trainer_pt_utils import safe_globals
 
+from hf_linear_attn.models.saved_weights import strays
 from hf_linear_attn.training.atomic_files import write_atomically
 from hf_linear_attn.training.checksums import CHECKSUMS_FILE, file_checksum
 from hf_linear_attn.training.engines import Engine
@@ -144,6 +145,8 @@ def check_weights(folder: Path) -> None:
                 tensors.keys()
         except SafetensorError as error:
             _refuse(file, "is damaged or cut off", error)
+        except OSError as error:
+            _refuse(file, f"cannot be read ({error.strerror or error})", error)
 
 
 def read_json(file: Path) -> dict[str, Any]:
@@ -156,7 +159,9 @@ def read_json(file: Path) -> dict[str, Any]:
         _refuse(file, "is missing")
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except OSError as error:
+        _refuse(file, f"cannot be read ({error.strerror or error})", error)
+    except (ValueError, RecursionError) as error:
         _refuse(file, "is not readable JSON", error)
     if not isinstance(content, dict):
         _refuse(file, "is damaged: it holds no mapping")
@@ -240,8 +245,10 @@ def _weight_files(folder: Path) -> list[Path]:
     if not index.is_file():
         return [folder / WEIGHTS_FILE]
     shards = read_json(index).get("weight_map")
-    if not isinstance(shards, dict) or not all(isinstance(name, str) for name in shards.values()):
+    if not isinstance(shards, dict) or not shards:
         _refuse(index, "is damaged: it has no weight_map")
+    for name in strays(shards.values()):
+        _refuse(index, f"names {name!r}, which is no .safetensors file beside it")
     return [folder / name for name in sorted(set(shards.values()))]
 
 

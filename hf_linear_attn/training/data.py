@@ -145,19 +145,27 @@ def load_rows(builder: str, source: str, **options: Any) -> Any:
     """`datasets.load_dataset`, whose many ways to fail all become one line."""
     from datasets import load_dataset, logging
     from datasets.exceptions import DatasetsError
+    from yaml import YAMLError
 
     verbosity = logging.get_verbosity()
     # It logs the error it is about to raise; one line is enough.
     logging.set_verbosity(logging.CRITICAL)
     try:
         return load_dataset(builder, **options)
-    except (DatasetsError, OSError, ValueError, RuntimeError) as error:
+    except (DatasetsError, OSError, ValueError, RuntimeError, YAMLError) as error:
         cause = error
         while cause.__cause__ is not None:
             cause = cause.__cause__
+        if "corresponds to no data" in str(cause):  # how `datasets` says it
+            raise ValueError(without_rows(source)) from error
         raise ValueError(f"{source!r} cannot be read: {cause}") from error
     finally:
         logging.set_verbosity(verbosity)
+
+
+def without_rows(source: str) -> str:
+    """What there is to say of a file or folder that has none."""
+    return f"{source} has no rows; give a file with rows, or leave it out"
 
 
 def _text_only(dataset: Any, source: str, column: str) -> "AnyDataset":

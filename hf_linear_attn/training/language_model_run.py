@@ -26,6 +26,7 @@ from hf_linear_attn.training.report import (
 )
 from hf_linear_attn.training.run import Run
 from hf_linear_attn.training.run_checks import (
+    check_best_metric,
     check_no_smoothing,
     check_training_arguments,
     longer_run,
@@ -74,6 +75,7 @@ class LanguageModelRun(Run):
         """Arguments, and a draft of the model."""
         check_training_arguments(self.training, streaming=self.data_args.streaming)
         check_no_smoothing(self.training)
+        check_best_metric(self.training, ("loss", "perplexity", self.trainer_class.accuracy_name))
         draft = model_setup.build_config(self.model_args)
         model_setup.check_kind(draft, self.model_args, is_decoder=self.is_decoder)
         draft = draft.settle(is_decoder=self.is_decoder)

@@ -1,8 +1,10 @@
 """The model of a recipe: a new one from its config, or a saved one to go on from."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from transformers import (
     AutoConfig,
     PreTrainedConfig,
@@ -13,6 +15,7 @@ from transformers import (
 from hf_linear_attn.attention.registry import get_attention
 from hf_linear_attn.models import CONFIG_CLASSES, LinearAttnConfig
 from hf_linear_attn.models.foreign_config import WEIGHT_MAPS
+from hf_linear_attn.models.saved_weights import check_numbers
 from hf_linear_attn.training.arguments import ModelArguments, parse_overrides
 from hf_linear_attn.training.casting import did_you_mean
 from hf_linear_attn.training.checkpoints import (
@@ -22,7 +25,13 @@ from hf_linear_attn.training.checkpoints import (
     check_weights,
     read_json,
 )
+from hf_linear_attn.training.hardware import memory_bytes
 
+# Fields of a config.json that say what it is, which `attention` decides.
+_NOT_TO_CHOOSE = (
+    "_commit_hash", "_name_or_path", "architectures", "auto_map", "custom_pipelines", "model_type",
+    "name_or_path", "transformers_version",
+)  # fmt: skip
 _FROM_TOKENIZER = ("pad_token_id", "bos_token_id", "eos_token_id")
 # They change how a saved model trains or how fast it is, not what its weights compute.
 _FREE_ON_A_SAVED_MODEL = (
@@ -36,12 +45,15 @@ def model_fields(args: ModelArguments) -> dict[str, Any]:
     """The config fields asked for: `model:` with `config_overrides` over it.
 
     Raises:
-        ValueError: for token ids, which only the tokenizer decides.
+        ValueError: for token ids, which only the tokenizer decides, and for what is no choice.
     """
     fields = {**(args.model or {}), **parse_overrides(args.config_overrides or "")}
     for name in _FROM_TOKENIZER:
         if name in fields:
             raise ValueError(f"{name} comes from the tokenizer; leave it out of the model's fields")
+    for name in _NOT_TO_CHOOSE:
+        if name in fields:
+            raise ValueError(f"{name} follows from --attention; leave it out of the model's fields")
     return fields
 
 
@@ -120,11 +132,31 @@ def build_model(args: ModelArguments, config: LinearAttnConfig, auto_class: Any)
             another kind, its trunk is taken and the head is new.
 
     Raises:
-        ValueError: the saved weights are not those of the config.
+        ValueError: the saved weights are not those of the config, or hold what is no number; or the
+            new ones do not fit into the machine's memory.
     """
+    check_memory(config, auto_class)
     if args.model_name_or_path is not None:
         return _load_saved(args.model_name_or_path, config, auto_class)
     return auto_class.from_config(config)
+
+
+def check_memory(config: LinearAttnConfig, auto_class: Any) -> None:
+    """Raise ValueError for a model whose weights alone are larger than the machine's memory.
+
+    Args:
+        config: of the model.
+        auto_class: of Transformers, such as `AutoModelForMaskedLM`.
+    """
+    with torch.device("meta"), torch.random.fork_rng(devices=[]):
+        weights = auto_class.from_config(config).parameters()
+        needed = sum(p.numel() * p.element_size() for p in weights)
+    there = memory_bytes()
+    if needed > there:
+        raise ValueError(
+            f"the weights of this model take {needed / 1e9:,.1f} GB, and this machine has "
+            f"{there / 1e9:,.1f} GB of memory: lower the sizes among the model's fields"
+        )
 
 
 def attentions_for(args: ModelArguments, *, is_decoder: bool = False) -> list[str]:
@@ -184,24 +216,51 @@ def _config_class(attention: str) -> type[LinearAttnConfig]:
 
 def _saved_config(source: str, attention: str) -> LinearAttnConfig:
     config_class = _config_class(attention)
-    if Path(source).is_dir():
-        _check_saved_files(Path(source))
+    check_saved_files(source)
     try:
-        config = AutoConfig.from_pretrained(source)
+        config = AutoConfig.from_pretrained(source, trust_remote_code=False)
     except OSError as error:
         raise ValueError(
             f"model_name_or_path {source} is neither a folder with a saved model nor a model that "
             "can be reached on the Hub"
         ) from error
+    except (TypeError, KeyError, AttributeError) as error:
+        # Transformers works with the fields before anything has looked at their types.
+        raise ValueError(
+            f"model_name_or_path {source}: its config.json cannot be used ({error}); put a sound "
+            "one there or choose another model"
+        ) from error
+    except ValueError as error:
+        asks = "trust_remote_code" in str(error)
+        reason = "it has code of its own, which is never run here" if asks else error
+        raise ValueError(f"model_name_or_path {source}: {reason}") from error
     if type(config) is not config_class:
         raise ValueError(
             f"attention {attention} and model_name_or_path {source} do not agree: the saved model "
             f"is of type {config.model_type}; " + _advice(config, source, attention)
         )
+    if getattr(config, "quantization_config", None) is not None:
+        raise ValueError(
+            f"model_name_or_path {source} has a quantization_config: packed weights cannot be "
+            "trained; take the model before it was quantised"
+        )
     return config
 
 
-def _check_saved_files(folder: Path) -> None:
+def check_saved_files(source: str) -> None:
+    """Look at the files of a saved model in a folder, before any is read as a whole.
+
+    Args:
+        source: `model_name_or_path`; a name on the Hub passes.
+
+    Raises:
+        ValueError: no saved model, one without safetensors, or one with a damaged file.
+    """
+    folder = Path(source)
+    if folder.is_file():
+        raise ValueError(f"model_name_or_path {source} is a file; give the folder of a saved model")
+    if not folder.is_dir():
+        return
     if not (folder / "config.json").is_file():
         raise ValueError(f"model_name_or_path {folder} holds no config.json: not a saved model")
     if not any((folder / name).is_file() for name in (WEIGHTS_FILE, INDEX_FILE)):
@@ -221,20 +280,38 @@ def _check_saved_files(folder: Path) -> None:
 def _load_saved(source: str, config: LinearAttnConfig, auto_class: Any) -> PreTrainedModel:
     """The saved model; weights that its file lacks would be drawn anew without a word."""
     try:
-        model, report = auto_class.from_pretrained(source, config=config, output_loading_info=True)
-    except (OSError, RuntimeError) as error:
+        # Never a pickle, which is a program.
+        model, report = auto_class.from_pretrained(
+            source, config=config, output_loading_info=True, use_safetensors=True,
+            ignore_mismatched_sizes=True,
+        )  # fmt: skip
+    except (OSError, RuntimeError, KeyError, TypeError) as error:
         raise ValueError(f"model_name_or_path {source} cannot be loaded: {error}") from error
-    missing = sorted(report["missing_keys"])
+    if report["mismatched_keys"]:
+        name, found, wanted = min(report["mismatched_keys"])
+        raise ValueError(
+            f"model_name_or_path {source} cannot be loaded: {name} is {tuple(found)}, and its "
+            f"config asks for {tuple(wanted)}; save the model again or choose another one"
+        )
+    missing, beside = sorted(report["missing_keys"]), sorted(report["unexpected_keys"])
+    trunk = f"{model.base_model_prefix}."
     if type(model).__name__ not in (config.architectures or ()):
         # A model of another kind brings its trunk; the head is new.
-        missing = [key for key in missing if key.startswith(f"{model.base_model_prefix}.")]
-    if missing:
-        more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
-        raise ValueError(
-            f"model_name_or_path {source}: its weights lack {', '.join(missing[:3])}{more}, which "
-            "its config asks for; save the model again or choose another one"
-        )
+        missing = [key for key in missing if key.startswith(trunk)]
+    _refuse_weights(source, "lack", missing, "its config asks for")
+    beside = [key for key in beside if key.startswith(trunk)]
+    _refuse_weights(source, "hold", beside, "its config has no place for")
+    check_numbers(model, f"model_name_or_path {source}")
     return model
+
+
+def _refuse_weights(source: str, fault: str, names: Sequence[str], which: str) -> None:
+    if names:
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        raise ValueError(
+            f"model_name_or_path {source}: its weights {fault} {', '.join(names[:3])}{more}, which "
+            f"{which}; save the model again or choose another one"
+        )
 
 
 def _advice(config: PreTrainedConfig, source: str, attention: str) -> str:

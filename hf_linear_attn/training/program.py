@@ -42,18 +42,30 @@ def run_program(main: Callable[[list[str]], None], argv: Sequence[str] | None = 
         argv: the command line; None means `sys.argv[1:]`.
 
     Raises:
-        SystemExit: code 2 after a user's mistake (a `ValueError`, or a file that is missing or
-            cannot be opened), with one line on stderr. With `--debug` the mistake itself is raised.
+        SystemExit: code 2 after a user's mistake (a `ValueError`, or what the operating system
+            refuses, such as a file that is missing, or a disk that is full), with one line on
+            stderr. With `--debug` the mistake itself is raised.
     """
     arguments, debug = _take_debug(list(sys.argv[1:] if argv is None else argv))
     try:
         main(arguments)
-    except _USER_MISTAKES as mistake:
-        if debug:
+    except Exception as mistake:
+        if debug or not _is_of_the_user(mistake):
             raise
-        message = " ".join(str(mistake).split()) or type(mistake).__name__
-        sys.stderr.write(f"error: {message}\n")
+        sys.stderr.write(f"error: {_one_line(mistake)}\n")
         raise SystemExit(2) from None
+
+
+def _is_of_the_user(error: Exception) -> bool:
+    """A mistake, or what the operating system says of a file: a full disk, too long a name."""
+    said = isinstance(error, OSError) and error.errno is not None
+    return said or isinstance(error, _USER_MISTAKES)
+
+
+def _one_line(mistake: Exception) -> str:
+    """What it says, in one line that a terminal takes for nothing but text."""
+    message = " ".join(str(mistake).split()) or type(mistake).__name__
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in message)
 
 
 def _take_debug(arguments: list[str]) -> tuple[list[str], bool]:

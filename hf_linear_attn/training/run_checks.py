@@ -1,7 +1,7 @@
 """Training arguments that a recipe cannot honour are refused before anything is read."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -12,13 +12,16 @@ from huggingface_hub.utils import validate_repo_id
 from transformers import Trainer, TrainingArguments
 from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 from transformers.trainer_utils import has_length
+from transformers.training_args import trainer_log_levels
 
+from hf_linear_attn.training.arguments import MOST_PROCESSES
 from hf_linear_attn.training.casting import did_you_mean
 from hf_linear_attn.training.engines import (
     check_engine,
     keep_deepspeed_from_compiling,
     missing_package,
 )
+from hf_linear_attn.training.optimization_checks import check_optimization
 from hf_linear_attn.training.recipe_parser import RecipeParser
 
 # What stands behind each name of report_to, as it is imported; the first one found serves.
@@ -38,24 +41,6 @@ _REPORTERS = {
     "trackio": ("trackio",),
     "wandb": ("wandb",),
 }
-# The package behind an optimiser whose name holds the word, the first that fits; all others come
-# with torch or transformers.
-_OPTIMIZER_PACKAGES = {
-    "torch_4bit": "torchao",
-    "torch_8bit": "torchao",
-    "galore": "galore_torch",
-    "apollo": "apollo_torch",
-    "anyprecision": "torchdistx",
-    "lomo": "lomo_optim",
-    "grokadamw": "grokadamw",
-    "schedule_free": "schedulefree",
-    "stable_adamw": "optimi",
-    "8bit": "bitsandbytes",
-    "bnb": "bitsandbytes",
-    "paged": "bitsandbytes",
-    "ademamix": "bitsandbytes",
-    "lion": "bitsandbytes",
-}
 _SMALLEST = {
     "per_device_train_batch_size": 1,
     "per_device_eval_batch_size": 1,
@@ -68,6 +53,7 @@ _SMALLEST = {
     "weight_decay": 0,
     "max_grad_norm": 0,
 }
+_LARGEST = 2**31 - 1
 _SEEDS = ("seed", "data_seed")
 _HALF_PRECISION = ("fp16", "fp16_full_eval", "bf16_full_eval")
 
@@ -84,7 +70,8 @@ def parse_arguments(
         layers: `under` and `over` of `parse_recipe`.
 
     Raises:
-        ValueError: as `parse_recipe`, and for a missing package.
+        ValueError: as `parse_recipe`, for what `TrainingArguments` cannot take, and for a missing
+            package.
     """
     keep_deepspeed_from_compiling()
     try:
@@ -92,6 +79,10 @@ def parse_arguments(
     except ValueError:
         unset_hf_deepspeed_config()  # see below
         raise
+    except (TypeError, OverflowError) as error:
+        # TrainingArguments looks at what it is given while it works with it.
+        unset_hf_deepspeed_config()
+        raise ValueError(f"a training argument cannot be used: {error}") from error
     except ImportError as error:
         # TrainingArguments registers its engine for all models before it finds it missing.
         unset_hf_deepspeed_config()
@@ -116,12 +107,28 @@ def check_training_arguments(
     _check_length(args, streaming)
     _check_numbers(args)
     _check_cadence(args)
+    _check_levels(args)
     _check_reporters(args)
-    _check_optimizer(args)
+    check_optimization(args)
     _check_unsupported(args)
     check_engine(args)
     if args.do_predict and not predicts:
         raise ValueError("do_predict: there is no test set in this recipe; leave it out")
+
+
+def check_best_metric(args: TrainingArguments, known: Sequence[str]) -> None:
+    """Raise ValueError if the best checkpoint is to be chosen by what no evaluation gives.
+
+    Args:
+        args: Transformers' training arguments.
+        known: names of the recipe's metrics, without `eval_`.
+    """
+    name = args.metric_for_best_model
+    if name is not None and name.removeprefix("eval_") not in known:
+        hint = did_you_mean(name, known)
+        raise ValueError(
+            f"metric_for_best_model: got {name!r}, expected one of {', '.join(known)}{hint}"
+        )
 
 
 def check_no_smoothing(args: TrainingArguments) -> None:
@@ -193,20 +200,24 @@ def _check_hub(args: TrainingArguments) -> None:
 
 
 def _check_length(args: TrainingArguments, streaming: bool) -> None:
-    if args.max_steps == 0 or args.max_steps < -1:
+    if args.max_steps == 0 or not -1 <= args.max_steps <= _LARGEST:
         raise ValueError(
-            f"max_steps is a positive number of optimiser steps; got {args.max_steps} "
-            "(-1, the default, trains for num_train_epochs)"
+            f"max_steps is a positive number of optimiser steps, {_LARGEST} at most; got "
+            f"{args.max_steps} (-1, the default, trains for num_train_epochs)"
         )
-    if args.max_steps < 0 and not 0 < args.num_train_epochs < math.inf:
-        raise ValueError(f"num_train_epochs is positive; got {args.num_train_epochs}")
+    if args.max_steps < 0 and not 0 < args.num_train_epochs <= _LARGEST:
+        raise ValueError(
+            f"num_train_epochs is positive, {_LARGEST} at most; got {args.num_train_epochs}"
+        )
     if streaming and args.max_steps < 0:
         raise ValueError("a stream has no known length: streaming needs max_steps")
 
 
 def _check_numbers(args: TrainingArguments) -> None:
     for name, least in _SMALLEST.items():
-        _check(args, name, lambda v, least=least: least <= v < math.inf, f"{least} or more")
+        most = MOST_PROCESSES if name == "dataloader_num_workers" else _LARGEST
+        accepted = f"{least} or more, and {most} at most"
+        _check(args, name, lambda v, least=least, most=most: least <= v <= most, accepted)
     for name in ("learning_rate", "adam_epsilon"):
         _check(args, name, lambda v: 0 < v < math.inf, "a finite number above 0")
     for name in ("adam_beta1", "adam_beta2"):
@@ -219,7 +230,16 @@ def _check_cadence(args: TrainingArguments) -> None:
     for kind in ("logging", "eval", "save"):
         if getattr(args, f"{kind}_strategy") == "steps":
             accepted = "above 0: a number of steps, or a share of the run below 1"
-            _check(args, f"{kind}_steps", lambda v: 0 < v < math.inf, accepted)
+            _check(args, f"{kind}_steps", lambda v: 0 < v <= _LARGEST, accepted)
+
+
+def _check_levels(args: TrainingArguments) -> None:
+    for name in ("log_level", "log_level_replica"):
+        value = getattr(args, name)
+        if value not in trainer_log_levels:
+            known = list(trainer_log_levels)
+            hint = did_you_mean(str(value), known)
+            raise ValueError(f"{name}: got {value!r}, expected one of {', '.join(known)}{hint}")
 
 
 def _check(
@@ -243,16 +263,6 @@ def _check_reporters(args: TrainingArguments) -> None:
                 f"report_to {name} needs the package {packages[0]}, which is not installed; "
                 "install it or pass --report_to none"
             )
-
-
-def _check_optimizer(args: TrainingArguments) -> None:
-    name = str(getattr(args.optim, "value", args.optim))
-    package = next((p for word, p in _OPTIMIZER_PACKAGES.items() if word in name), None)
-    if package is not None and not find_spec(package):
-        raise ValueError(
-            f"optim {name} needs the package {package}, which is not installed; install it or "
-            "choose another optimiser, such as adamw_torch"
-        )
 
 
 def _check_unsupported(args: TrainingArguments) -> None:

@@ -11,7 +11,6 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-import yaml
 from transformers import TrainingArguments
 
 from hf_linear_attn.training.atomic_files import write_atomically
@@ -23,6 +22,7 @@ from hf_linear_attn.training.checkpoints import (
     read_json,
     unfinished_checkpoints,
 )
+from hf_linear_attn.training.yaml_files import read_yaml_mapping, write_yaml
 
 RUN_FILE = "run.yaml"
 # Beside it: which data the run has begun with.
@@ -123,14 +123,15 @@ def open_run_folder(path: Path, arguments: dict[str, Any]) -> RunFolder:
 def write_run_file(path: Path, arguments: dict[str, Any]) -> None:
     """Create the output folder and store the run's arguments in it; an equal file stays."""
     path.mkdir(parents=True, exist_ok=True)
-    text = yaml.safe_dump(arguments, sort_keys=False, allow_unicode=True)
     header = "# All arguments of this run; use it again with --config.\n"
-    write_atomically(path / RUN_FILE, header + text)
+    write_atomically(path / RUN_FILE, header + write_yaml(arguments))
 
 
 def _is_there(path: Path) -> bool:
     """Whether a folder exists; ValueError where none can be made, or none can be written."""
     try:
+        if path.is_symlink() and not path.exists():
+            raise ValueError(f"output_dir {path} is a link that leads nowhere; choose a folder")
         if path.exists() and not path.is_dir():
             raise ValueError(f"output_dir {path} is a file; choose a folder")
         nearest = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
@@ -153,16 +154,17 @@ def _is_free(path: Path) -> bool:
 
 def _read_run_file(path: Path) -> dict[str, Any]:
     try:
-        stored = yaml.safe_load((path / RUN_FILE).read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError):
-        stored = None
-    if not isinstance(stored, dict):
-        raise ValueError(
-            f"{path / RUN_FILE} is damaged, so it is not known which run this is; put a sound copy "
-            "in its place to go on (the same command with another output_dir writes an equal one "
-            "there as its training begins), or choose another output_dir; nothing was changed"
-        )
-    return stored
+        stored = read_yaml_mapping(path / RUN_FILE)
+        if stored:
+            return stored
+        error = None
+    except ValueError as found:
+        error = found
+    raise ValueError(
+        f"{path / RUN_FILE} is damaged, so it is not known which run this is; put a sound copy in "
+        "its place to go on (the same command with another output_dir writes an equal one there as "
+        "its training begins), or choose another output_dir; nothing was changed"
+    ) from error
 
 
 def _check_same_run(path: Path, arguments: dict[str, Any]) -> None:

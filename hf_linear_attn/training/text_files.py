@@ -28,17 +28,23 @@ def find_file(name: str) -> Path:
             folder in the environment variable HF_LINEAR_ATTN_DATA.
 
     Raises:
-        ValueError: missing, a folder, of a kind that is not read, empty, or binary where text is
-            expected.
+        ValueError: missing, a folder, a pipe, of a kind that is not read, empty, or binary where
+            text is expected.
     """
+    if not name.strip():
+        raise ValueError("got an empty name for a file; leave it out, or give its name")
     path = Path(name)
     base = os.environ.get(DATA_FOLDER_VARIABLE)
     if not path.exists() and base:
         path = Path(base) / name
     if not path.exists():
+        if path.is_symlink():
+            raise ValueError(f"file {name!r} is a link that leads nowhere; give the file itself")
         raise ValueError(f"file {name!r} does not exist{_where_it_was_sought(name, base)}")
     if path.is_dir():
         raise ValueError(f"{name!r} is a folder; give its files, or the folder as --dataset_name")
+    if not path.is_file():
+        raise ValueError(f"{name!r} is a pipe or a device; write the text to a file and give that")
     if path.suffix.lower() not in BUILDERS:
         raise ValueError(
             f"file {name!r}: got the suffix {path.suffix!r}, expected one of {', '.join(BUILDERS)}"

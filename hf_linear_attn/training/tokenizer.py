@@ -19,6 +19,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 SPECIAL_TOKENS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")  # RoBERTa's; ids 0 to 4
 SMALLEST_VOCABULARY = len(SPECIAL_TOKENS) + 256
+_LARGEST_VOCABULARY = 2**31 - 1  # ids are int32
 
 
 def load_or_train_tokenizer(
@@ -76,9 +77,11 @@ def edge_tokens(tokenizer: PreTrainedTokenizerFast) -> tuple[int | None, int | N
 
 def _load(name: str) -> PreTrainedTokenizerFast:
     try:
-        tokenizer = AutoTokenizer.from_pretrained(name)
-    except (OSError, ValueError, KeyError) as error:
+        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+    except Exception as error:  # the tokenizers library has no narrower one
         reason = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
+        if "trust_remote_code" in str(error):
+            reason = "it has code of its own, which is never run here"
         raise ValueError(f"tokenizer {name!r} cannot be loaded: {reason}") from error
     if not isinstance(tokenizer, PreTrainedTokenizerFast):
         raise ValueError(
@@ -120,7 +123,7 @@ def _leave_open(tokenizer: PreTrainedTokenizerFast) -> None:
 
 
 def check_vocabulary_size(vocab_size: int, kind: str) -> None:
-    """Raise ValueError for a vocabulary too small to be trained."""
+    """Raise ValueError for a vocabulary too small to be trained, or too large to be numbered."""
     least = SMALLEST_VOCABULARY if kind == "bpe" else len(SPECIAL_TOKENS) + 1
     if vocab_size < least:
         content = "256 bytes" if kind == "bpe" else "a word"
@@ -128,6 +131,8 @@ def check_vocabulary_size(vocab_size: int, kind: str) -> None:
             f"vocab_size: got {vocab_size}, expected at least {least}: {content} and the "
             f"{len(SPECIAL_TOKENS)} special tokens"
         )
+    if vocab_size > _LARGEST_VOCABULARY:
+        raise ValueError(f"vocab_size: got {vocab_size}, expected {_LARGEST_VOCABULARY} at most")
 
 
 def _train_bytes(texts: Iterable[str], vocab_size: int, total: int | None) -> Tokenizer:

@@ -8,10 +8,17 @@ import yaml
 
 _OPEN_TO_CLOSE = {"[": "]", "{": "}"}
 _BEFORE_A_VALUE = {"", "=", "[", "{", ",", ":"}  # a quote elsewhere is an apostrophe
+_MOST_VALUES = 100_000  # with every alias written out: a few lines can stand for any number
 
 
 class _Loader(yaml.SafeLoader):
     """YAML without Python tags, without repeated keys, with `1e-4` read as a number."""
+
+    def get_single_node(self) -> yaml.Node | None:
+        node = super().get_single_node()
+        if node is not None:
+            _count(node, {})
+        return node
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[Any] = set()
@@ -25,12 +32,36 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep=deep)
 
 
+def _count(node: yaml.Node, known: dict[int, int]) -> int:
+    """The number of values below a node, aliases written out; refused where it has no end."""
+    if isinstance(node, yaml.ScalarNode):
+        return 1
+    if id(node) not in known:
+        known[id(node)] = _MOST_VALUES  # what a node that holds itself finds
+        pairs = node.value if isinstance(node, yaml.MappingNode) else [(n,) for n in node.value]
+        known[id(node)] = 1 + sum(_count(below, known) for pair in pairs for below in pair)
+    if known[id(node)] >= _MOST_VALUES:
+        problem = f"it unfolds to more than {_MOST_VALUES:,} values"
+        raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+    return known[id(node)]
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes what `_Loader` reads: a text such as 1e-4 has quotes."""
+
+
 # YAML 1.1 wants a dot and a signed exponent in a float and reads 1e-4 as text.
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"),
-    list("-+0123456789"),
-)
+for _kind in (_Loader, _Dumper):
+    _kind.add_implicit_resolver(
+        "tag:yaml.org,2002:float",
+        re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"),
+        list("-+0123456789"),
+    )
+
+
+def write_yaml(values: dict[str, Any]) -> str:
+    """Plain values as YAML that `parse_yaml` reads back equal, in their order."""
+    return yaml.dump(values, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
 
 
 def parse_yaml(text: str, source: str) -> Any:
@@ -41,7 +72,8 @@ def parse_yaml(text: str, source: str) -> Any:
         source: what to call it in an error, such as the file's name.
 
     Raises:
-        ValueError: not YAML, a repeated key, or a Python tag; the message gives the line.
+        ValueError: not YAML, a repeated key, a Python tag, or aliases that unfold without end; the
+            message gives the line.
     """
     try:
         return yaml.load(text, Loader=_Loader)
@@ -50,6 +82,10 @@ def parse_yaml(text: str, source: str) -> Any:
         where = f", line {mark.line + 1}" if mark else ""
         problem = getattr(error, "problem", None) or error
         raise ValueError(f"{source}{where}: not readable as YAML: {problem}") from error
+    except RecursionError as error:
+        raise ValueError(f"{source}: not readable as YAML: it is nested too deeply") from error
+    except ValueError as error:  # such as a date in month 13
+        raise ValueError(f"{source}: not readable as YAML: {error}") from error
 
 
 def read_yaml_mapping(path: Path) -> dict[str, Any]:
@@ -67,8 +103,11 @@ def read_yaml_mapping(path: Path) -> dict[str, Any]:
     content = parse_yaml(text, str(path))
     if content is None:
         return {}
-    if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
+    if not isinstance(content, dict):
         raise ValueError(f"{path}: expected `field: value` lines, got a {type(content).__name__}")
+    for key in content:
+        if not isinstance(key, str):
+            raise ValueError(f"{path}: expected the name of a field, got the key {key!r}")
     return content
 
 

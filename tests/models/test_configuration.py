@@ -72,10 +72,21 @@ def test_fields_of_another_variant_are_unknown():
         ({"attention_kwargs": {"softmax": {}}}, "softmax"),
         ({"chunk_size": 0}, "chunk_size"),
         ({"logit_scale": 0}, "logit_scale"),
+        ({"hidden_size": 2**31}, "hidden_size is 2147483648; it must be 2147483647 at most"),
+        ({"vocab_size": 10**30}, "vocab_size is 10+; it must be"),
+        ({"num_hidden_layers": 10**9}, "num_hidden_layers is 1000000000; it must be 10000 at most"),
+        ({"type_vocab_size": 2**31}, "type_vocab_size"),
+        ({"initializer_range": 1e39}, r"initializer_range is 1e\+39; it must be"),
+        ({"hidden_size": True}, "hidden_size"),
+        ({"layer_attention": [3, 3]}, "layer_attention"),
+        ({"attention_kwargs": {"softmax": 3}}, "attention_kwargs"),
+        ({"attention_kwargs": {3: {}}}, "attention_kwargs"),
+        ({"rope_parameters": "fast"}, "rope_parameters is 'fast'; it must be a mapping or None"),
+        ({"position_embedding_type": "rope", "rope_parameters": {"rope_type": []}}, "accepted"),
     ],
 )
 def test_what_a_config_refuses(variant, fields, message):
-    if "attention_kwargs" in fields and variant != "softmax":
+    if fields.get("attention_kwargs") == {"softmax": {}} and variant != "softmax":
         message = "no layer uses it"
     with pytest.raises(ValueError, match=message):
         VARIANTS[variant][0](**{**TINY, **fields})

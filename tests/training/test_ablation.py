@@ -91,12 +91,21 @@ def axis(name, *arguments):
         ({"arguments": {"output_dir": "x"}}, "output_dir is set for each run by itself"),
         ({"metric": {"key": "eval_loss"}}, "metric: label is missing"),
         ({"metric": "eval_loss"}, "metric: expected key, label"),
+        ({"metric": {"key": ["a"], "label": "b"}}, r"metric: key: got \['a'\], expected text"),
+        ({"title": ["a"]}, r"title: got \['a'\], expected text"),
     ],
     ids=str,
 )
 def test_mistakes_in_the_file_are_named(changes, message):
     with pytest.raises(ValueError, match=message):
         grid(**changes)
+
+
+def test_a_grid_that_nobody_could_run_is_refused_before_it_is_listed():
+    values = [{"name": f"v{i}", "arguments": {}} for i in range(10)]
+    axes = [{"name": f"a{i}", "values": values} for i in range(11)]
+    with pytest.raises(ValueError, match="make 100,000,000,000 cells, expected 10,000 at most"):
+        cells_of(grid(axes=axes))
 
 
 def test_two_settings_of_one_argument_are_refused():

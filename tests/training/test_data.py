@@ -1,6 +1,7 @@
 """Documents from files, data sets and the embedded corpus."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -248,6 +249,22 @@ def test_missing_files_and_folders(tmp_path):
         both(str(tmp_path / "trains.txt"))
     with pytest.raises(ValueError, match="is a folder"):
         both(str(tmp_path))
+    (tmp_path / "link.txt").symlink_to("none.txt")
+    with pytest.raises(ValueError, match=r"link.txt' is a link that leads nowhere"):
+        both(str(tmp_path / "link.txt"))
+    with pytest.raises(ValueError, match="an empty name for a file"):
+        both("")
+
+
+def test_a_pipe_is_refused_before_anyone_waits_for_it(tmp_path):
+    os.mkfifo(tmp_path / "pipe.txt")
+    with pytest.raises(ValueError, match="is a pipe or a device"):
+        both(str(tmp_path / "pipe.txt"))
+
+
+def test_a_header_without_rows_is_one_line(tmp_path):
+    with pytest.raises(ValueError, match=r"a\.csv has no rows; give a file with rows"):
+        both(write(tmp_path / "a.csv", "text\n"))
 
 
 @pytest.mark.parametrize(

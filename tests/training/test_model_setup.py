@@ -9,6 +9,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForMaskedLM, RobertaConfig, RobertaForMaskedLM
 
 import hf_linear_attn as hla
+from hf_linear_attn.training import model_setup
 from hf_linear_attn.training.arguments import ModelArguments
 from hf_linear_attn.training.model_setup import (
     attentions_for,
@@ -252,5 +253,95 @@ def test_weights_of_another_shape_are_refused(saved, tmp_path, tokenizer):
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"intermediate_size": 80}))
     args = ModelArguments(attention="softmax", model_name_or_path=str(folder))
-    with pytest.raises(ValueError, match="cannot be loaded"):
+    with pytest.raises(
+        ValueError, match=r"cannot be loaded: .* is .*64.*, and its config asks for .*80"
+    ):
         build_model(args, build_config(args, tokenizer), AutoModelForMaskedLM)
+
+
+@pytest.fixture
+def copied(saved, tmp_path):
+    return shutil.copytree(saved, tmp_path / "copy")
+
+
+def rebuild(folder, tokenizer, change):
+    """Build the model of a folder whose tensors were changed."""
+    tensors = load_file(folder / "model.safetensors")
+    change(tensors)
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    args = ModelArguments(attention="softmax", model_name_or_path=str(folder))
+    return build_model(args, build_config(args, tokenizer), AutoModelForMaskedLM)
+
+
+def test_weights_that_are_no_numbers_are_refused_by_name(copied, tokenizer):
+    name = "model.layers.1.mlp.up_proj.weight"
+
+    def change(tensors):
+        tensors[name][0, :3] = float("nan")
+
+    with pytest.raises(ValueError, match=rf"copy: {name} holds 3 values that are NaN or infinite"):
+        rebuild(copied, tokenizer, change)
+
+
+def test_weights_that_the_trunk_has_no_place_for_are_refused(copied, tokenizer):
+    def change(tensors):
+        tensors["model.layers.2.mlp.up_proj.weight"] = torch.zeros(2)
+
+    with pytest.raises(ValueError, match=r"its weights hold model\.layers\.2.*has no place for"):
+        rebuild(copied, tokenizer, change)
+
+
+def test_a_pickle_is_refused_also_where_transformers_would_read_it(copied, tokenizer, monkeypatch):
+    torch.save(load_file(copied / "model.safetensors"), copied / "pytorch_model.bin")
+    (copied / "model.safetensors").unlink()
+    args = ModelArguments(attention="softmax", model_name_or_path=str(copied))
+    with pytest.raises(ValueError, match=r"holds no model\.safetensors"):
+        build_config(args, tokenizer)
+    # A name on the Hub is no folder to look into.
+    monkeypatch.setattr(model_setup, "check_saved_files", lambda source: None)
+    with pytest.raises(
+        ValueError, match=r"cannot be loaded: .* is .*64.*, and its config asks for .*80"
+    ):
+        build_model(args, build_config(args, tokenizer), AutoModelForMaskedLM)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"model_type": ["softmax_baseline"]}, "config.json cannot be used"),
+        ({"dtype": "float7"}, "config.json cannot be used"),
+        ({"quantization_config": {"quant_method": "magic"}}, "packed weights cannot be trained"),
+        ({"model_type": "mine", "auto_map": {"AutoConfig": "mine.Mine"}}, "custom code"),
+    ],
+)
+def test_a_config_that_cannot_be_used_is_one_line(copied, fields, message):
+    config = json.loads((copied / "config.json").read_text())
+    (copied / "config.json").write_text(json.dumps(config | fields))
+    with pytest.raises(ValueError, match=message):
+        build_config(ModelArguments(attention="softmax", model_name_or_path=str(copied)))
+
+
+@pytest.mark.parametrize("name", ["model_name_or_path", "tokenizer_name"])
+def test_an_empty_name_is_not_taken_for_none(name):
+    with pytest.raises(ValueError, match=f"{name}: got an empty text"):
+        ModelArguments(**{name: " "})
+
+
+@pytest.mark.parametrize("name", ["model_type", "architectures", "auto_map"])
+def test_what_the_attention_decides_is_no_field(name):
+    with pytest.raises(ValueError, match=f"{name} follows from --attention"):
+        build_config(ModelArguments(model={**SMALL, name: "bert"}))
+
+
+def test_a_model_that_does_not_fit_into_memory_is_not_begun(monkeypatch):
+    args = ModelArguments(attention="softmax", model={**SMALL, "vocab_size": 2**31 - 1,
+                                                      "hidden_size": 2**16})  # fmt: skip
+    with pytest.raises(ValueError, match=r"take 562,9.* GB, and this machine has .* GB of memory"):
+        build_model(args, build_config(args), AutoModelForMaskedLM)
+
+
+def test_looking_at_the_memory_draws_no_number(tokenizer):
+    config = build_config(ModelArguments(model=SMALL), tokenizer)
+    before = torch.get_rng_state()
+    model_setup.check_memory(config, AutoModelForMaskedLM)
+    assert torch.equal(torch.get_rng_state(), before)

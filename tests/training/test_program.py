@@ -19,6 +19,8 @@ def failing(error: BaseException):
         FileNotFoundError(2, "No such file", "a.txt"),
         PermissionError("not yours"),
         IsADirectoryError("a folder"),
+        OSError(36, "File name too long", "a" * 300),
+        OSError(28, "No space left on device"),
         ValueError(),
     ],
 )
@@ -33,6 +35,12 @@ def test_a_mistake_is_one_line_and_exit_code_2(error, capsys):
     assert err.endswith("\n")
     assert "Traceback" not in err
     assert len(err) > len("error: \n")
+
+
+def test_what_a_terminal_would_obey_is_written_out(capsys):
+    with pytest.raises(SystemExit):
+        run_program(failing(ValueError("no \x1b[31mfile\x07 a\udcffb café")), [])
+    assert capsys.readouterr().err == "error: no \\x1b[31mfile\\x07 a\\udcffb café\n"
 
 
 def test_debug_shows_the_traceback():

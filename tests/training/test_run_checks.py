@@ -4,10 +4,12 @@ from types import SimpleNamespace
 
 import pytest
 from transformers import TrainingArguments
+from transformers.trainer_utils import SchedulerType
 
-from hf_linear_attn.training import run_checks
+from hf_linear_attn.training import optimization_checks, run_checks
 from hf_linear_attn.training.recipe_parser import RecipeParser
 from hf_linear_attn.training.run_checks import (
+    check_best_metric,
     check_finite,
     check_has_batches,
     check_has_trained,
@@ -72,6 +74,20 @@ def test_the_defaults_pass(tmp_path):
         ({"bf16_full_eval": True}, False),
         ({"do_predict": True}, False),
         ({"resume_from_checkpoint": "x"}, False),
+        ({"log_level": "loud"}, False),
+        ({"log_level_replica": "loud"}, False),
+        ({"max_steps": 2**31}, False),
+        ({"max_steps": -1, "num_train_epochs": 1e300}, False),
+        ({"per_device_train_batch_size": 2**31}, False),
+        ({"dataloader_num_workers": 1025}, False),
+        ({"logging_steps": 1e300}, False),
+        ({"neftune_noise_alpha": 5.0}, True),
+        ({"neftune_noise_alpha": float("nan")}, False),
+        ({"optim_args": "betas=0.9, eps=1e-8"}, True),
+        ({"optim_args": "betas"}, False),
+        ({"lr_scheduler_kwargs": {"power_of": 3}}, False),
+        ({"gradient_checkpointing_kwargs": {"use_reentrant": False}}, True),
+        ({"gradient_checkpointing_kwargs": {"a": 1}}, False),
     ],
     ids=str,
 )
@@ -126,11 +142,44 @@ def test_a_reporter_that_is_not_installed_or_unknown_is_named(tmp_path, monkeypa
     ],
 )
 def test_an_optimiser_that_is_not_installed_is_named(tmp_path, monkeypatch, optim, package):
-    monkeypatch.setattr(run_checks, "find_spec", lambda name: None)
+    monkeypatch.setattr(optimization_checks, "find_spec", lambda name: None)
     if package is None:
         return check(tmp_path, optim=optim)
     with pytest.raises(ValueError, match=f"optim {optim} needs the package {package}"):
         check(tmp_path, optim=optim)
+
+
+@pytest.mark.parametrize("kind", list(SchedulerType))
+def test_every_schedule_can_be_had(tmp_path, kind):
+    needs = {
+        SchedulerType.COSINE_WITH_MIN_LR: {"min_lr": 0.1},
+        SchedulerType.COSINE_WARMUP_WITH_MIN_LR: {"min_lr": 0.1},
+        SchedulerType.WARMUP_STABLE_DECAY: {"num_decay_steps": 3},
+    }
+    check(tmp_path, lr_scheduler_type=kind, lr_scheduler_kwargs=needs.get(kind))
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--save_steps", "inf"], "cannot be used: cannot convert float infinity"),
+        (["--accelerator_config", '{"split": 1}'], "cannot be used: .*'split'"),
+    ],
+)
+def test_what_training_arguments_cannot_take_is_one_error(tmp_path, argv, message):
+    parser = RecipeParser((TrainingArguments,))
+    with pytest.raises(ValueError, match=message):
+        parse_arguments(parser, ["--output_dir", str(tmp_path), *argv], None)
+
+
+def test_the_best_is_chosen_by_what_is_measured(tmp_path):
+    for name, good in ((None, True), ("loss", True), ("eval_loss", True), ("bleu", False)):
+        args = TrainingArguments(str(tmp_path), metric_for_best_model=name, use_cpu=True)
+        if good:
+            check_best_metric(args, ("loss", "perplexity"))
+            continue
+        with pytest.raises(ValueError, match="got 'bleu', expected one of loss, perplexity"):
+            check_best_metric(args, ("loss", "perplexity"))
 
 
 def test_a_missing_package_is_one_error(tmp_path, monkeypatch):

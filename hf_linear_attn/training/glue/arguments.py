@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from transformers import TrainingArguments
 
-from hf_linear_attn.training.arguments import ModelArguments
+from hf_linear_attn.training.arguments import ModelArguments, check_workers
 from hf_linear_attn.training.casting import did_you_mean
 from hf_linear_attn.training.glue.tasks import GLUE_TASKS, TASKS, find_task
 
@@ -226,6 +226,12 @@ class TaskArguments:
             if given or self.problem != "classification":
                 name = given[0] if given else "problem"
                 raise ValueError(f"--{name} is for --task custom; the others have their own")
+        columns = [column for n in _COLUMN_FIELDS if (column := getattr(self, n))]
+        if len(set(columns)) < len(columns):
+            raise ValueError(
+                f"text_column, text_pair_column, label_column: got {', '.join(columns)}, expected "
+                "different columns"
+            )
         if len(names) > 1 and any(getattr(self, n) for n in _COLUMN_FIELDS):
             raise ValueError("columns can be named for one task, but several are asked for")
         for name in self.metrics or ():
@@ -255,6 +261,7 @@ class TaskArguments:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name}: got {value}, expected 1 or more, or null for no limit")
+        check_workers(self.preprocessing_num_workers)
 
 
 class GlueArguments(NamedTuple):

@@ -130,10 +130,21 @@ def _labels(named: Named, split: str, task: Task) -> _Labels | None:
         if split == "train" or split in EVALUATION_SPLITS:
             _column(named.source, features, tuple(task.label_columns), "label")
         return None
+    _check_single(features[columns[0]], f"{named.source}: column {columns[0]!r}")
     own = _class_names(features[columns[0]])
     if own is not None:
         return _Labels(columns[0], "ids", own, from_zero=True)
     return _Labels(columns[0], task.label_columns[columns[0]], task.labels)
+
+
+def _check_single(feature: Any, column: str) -> None:
+    from datasets import ClassLabel, Value
+
+    if not isinstance(feature, ClassLabel | Value):
+        raise ValueError(
+            f"{column} holds values of several kinds, lists or mappings ({feature}); expected "
+            "words or numbers, one a row"
+        )
 
 
 def _unified(named: Named, task: Task, label: str | None, reader: LabelColumn | None) -> "Dataset":

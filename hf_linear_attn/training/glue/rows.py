@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from hf_linear_attn.training.data import load_rows
+from hf_linear_attn.training.data import load_rows, without_rows
 from hf_linear_attn.training.glue import official_files
 from hf_linear_attn.training.glue.columns import Named, row_features, unify_splits
 from hf_linear_attn.training.glue.embedded import embedded_rows
@@ -72,7 +72,7 @@ def read_rows(sources: Sources, task: Task) -> Rows:
         }
     for rows, source in named.values():
         if not len(rows):
-            raise ValueError(_without_rows(source))
+            raise ValueError(without_rows(source))
     unified, remarks = unify_splits(named, task)
     order = named if isinstance(sources, NamedDataset) else sources
     return Rows({split: {**unified, **others}[split] for split in order}, tuple(remarks))
@@ -87,9 +87,17 @@ def left_out(sources: Sources, task: Task) -> int:
 
 
 def read_reviews(files: list[tuple[tuple[str, int, int], str]]) -> Iterator[dict[str, Any]]:
-    """Review files as rows, each file's `identity` with its class."""
+    """Review files as rows, each file's `identity` with its class.
+
+    Raises:
+        ValueError: one that is not UTF-8.
+    """
     for index, ((name, _, _), label) in enumerate(files):
-        yield {"text": Path(name).read_text("utf-8").strip(), "label": label, "index": index}
+        try:
+            text = Path(name).read_text("utf-8").strip()
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{name} is not UTF-8 text ({error}); convert it to UTF-8") from error
+        yield {"text": text, "label": label, "index": index}
 
 
 def _embedded() -> "Dataset":
@@ -120,12 +128,7 @@ def _load_file(path: Path, task: Task) -> Named:
         }
         # A tab-separated file knows no quotes.
         options |= {"sep": "\t", "quoting": 3} if suffix == ".tsv" else {}
-    try:
-        return Named(load_rows(BUILDERS[suffix], str(path), **options), str(path))
-    except ValueError as error:
-        if "corresponds to no data" in str(error):  # how `datasets` says it
-            raise ValueError(_without_rows(str(path))) from error
-        raise
+    return Named(load_rows(BUILDERS[suffix], str(path), **options), str(path))
 
 
 def _read_official(source: Official, task: Task) -> "Dataset":
@@ -137,12 +140,8 @@ def _read_official(source: Official, task: Task) -> "Dataset":
 def _read_reviews(source: ReviewFolder) -> "Dataset":
     files = [(identity(path), name) for path, name in review_files(source.path)]
     if not files:
-        raise ValueError(_without_rows(str(source.path)))
+        raise ValueError(without_rows(str(source.path)))
     return _generated(read_reviews, {"files": files}, pair=False)
-
-
-def _without_rows(source: str) -> str:
-    return f"{source} has no rows; give a file with rows, or leave it out"
 
 
 def _generated(read: Any, given: dict[str, Any], pair: bool) -> "Dataset":

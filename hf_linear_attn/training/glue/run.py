@@ -37,7 +37,11 @@ from hf_linear_attn.training.glue.tasks import TEST_SPLITS
 from hf_linear_attn.training.report import commands_to_go_on
 from hf_linear_attn.training.run import Run
 from hf_linear_attn.training.run_card import run_card
-from hf_linear_attn.training.run_checks import check_training_arguments, longer_run
+from hf_linear_attn.training.run_checks import (
+    check_best_metric,
+    check_training_arguments,
+    longer_run,
+)
 from hf_linear_attn.training.run_folder import RunFolder
 from hf_linear_attn.training.tokenizer import check_vocabulary_size
 from hf_linear_attn.training.trainer import RecipeTrainer
@@ -61,6 +65,8 @@ class GlueRun(Run):
         self.task = task_of(self.args.task)
         self.sources = find_sources(self.args.task, self.task)
         check_training_arguments(self.training, predicts=True)
+        several = ("score",) if len(self.task.metrics) > 1 else ()
+        check_best_metric(self.training, (*self.task.metrics, *several, "loss"))
         self._check_predictions()
         if self.training.label_smoothing_factor and self.task.is_regression:
             raise ValueError(f"label_smoothing_factor: {self.task.name} is a regression")

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from yaml import YAMLError
+
 from hf_linear_attn.training.glue.arguments import TaskArguments
 from hf_linear_attn.training.glue.official_files import check_file
 from hf_linear_attn.training.glue.tasks import (
@@ -198,6 +200,9 @@ def _config_of_folder(folder: Path, task: Task) -> str | None:
     readme = folder / "README.md"
     if not readme.is_file() or task.hub is None:
         return None
-    configs: Sequence[dict] = DatasetCard.load(readme).data.to_dict().get("configs") or ()
-    names = [entry.get("config_name") for entry in configs]
+    try:
+        configs: Sequence[dict] = DatasetCard.load(readme).data.to_dict().get("configs") or ()
+        names = [entry.get("config_name") for entry in configs]
+    except (YAMLError, ValueError, TypeError, AttributeError) as error:
+        raise ValueError(f"{readme}: its header cannot be read as that of a data set") from error
     return task.hub[1] if task.hub[1] in names else None

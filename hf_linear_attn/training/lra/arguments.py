@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from transformers import TrainingArguments
 
-from hf_linear_attn.training.arguments import ModelArguments
+from hf_linear_attn.training.arguments import ModelArguments, check_workers
 from hf_linear_attn.training.casting import did_you_mean
 from hf_linear_attn.training.lra.listops import ListOpsParameters
 from hf_linear_attn.training.lra.pathfinder import PathfinderParameters
@@ -17,6 +17,7 @@ from hf_linear_attn.training.lra.tasks import TASKS
 OverLong = Literal["cut", "drop", "refuse"]
 Schedule = Literal["one_cycle", "cosine_cycle"]
 ALL = "all"
+_MOST_EXAMPLES = 100_000_000
 
 
 @dataclass
@@ -132,6 +133,7 @@ class LraArguments:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name}: got {value}, expected 1 or more, or null for no limit")
+        check_workers(self.preprocessing_num_workers)
 
     @property
     def tasks(self) -> list[str]:
@@ -193,12 +195,8 @@ class GeneratorArguments:
     def __post_init__(self) -> None:
         """Check every parameter before anything is drawn."""
         for name in ("listops_train", "listops_validation", "listops_test"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}: got {getattr(self, name)}, expected 1 or more")
-        if self.pathfinder_images < 10:
-            raise ValueError(
-                f"pathfinder_images: got {self.pathfinder_images}, expected 10 or more"
-            )
+            _check_count(name, getattr(self, name), 1)
+        _check_count("pathfinder_images", self.pathfinder_images, 10)
         if not 0 <= self.generator_seed < 2**32:
             raise ValueError(
                 f"generator_seed: got {self.generator_seed}, expected at least 0 and below 2**32"
@@ -251,6 +249,13 @@ class LraRunArguments(NamedTuple):
     def output_dir(self) -> Path:
         """Where the run lives."""
         return Path(str(self.training.output_dir))
+
+
+def _check_count(name: str, number: int, least: int) -> None:
+    if not least <= number <= _MOST_EXAMPLES:
+        raise ValueError(
+            f"{name}: got {number}, expected {least} or more, {_MOST_EXAMPLES} at most"
+        )
 
 
 def _check_choice(name: str, value: str, choices: list[str]) -> None:

@@ -42,6 +42,8 @@ def drawn_folder(task: str, args: GeneratorArguments, processes: int | None) -> 
     if folder.exists():
         _check_facts(folder, facts)
         return folder
+    if folder.parent.exists() and not folder.parent.is_dir():
+        raise ValueError(f"generated_dir {folder.parent} is a file; choose a folder")
     folder.parent.mkdir(parents=True, exist_ok=True)
     remove_stale(folder.parent)
     unfinished = folder.with_name(f".{folder.name}.{_host()}.{os.getpid()}")

@@ -9,7 +9,12 @@ from hf_linear_attn.models.lra import LraConfig
 from hf_linear_attn.training.arguments import ModelArguments
 from hf_linear_attn.training.lra.presets import Preset
 from hf_linear_attn.training.lra.tasks import LraTask
-from hf_linear_attn.training.model_setup import build_config, build_model, model_fields
+from hf_linear_attn.training.model_setup import (
+    build_config,
+    build_model,
+    check_saved_files,
+    model_fields,
+)
 
 _FROM_SYMBOLS = "vocab_size"
 
@@ -106,8 +111,9 @@ def _saved_config(
     args: ModelArguments, preset: Preset, task: LraTask, max_length: int
 ) -> LraConfig:
     source = str(args.model_name_or_path)
+    check_saved_files(source)
     try:
-        config = AutoConfig.from_pretrained(source)
+        config = AutoConfig.from_pretrained(source, trust_remote_code=False)
     except (OSError, ValueError) as error:
         raise ValueError(f"model_name_or_path {source} cannot be read: {error}") from error
     if not isinstance(config, LraConfig):

@@ -217,6 +217,8 @@ def _read_metadata(path: Path) -> list[tuple[str, int]]:
                 "of which is the label, 0 or 1"
             )
         name = f"{fields[0]}/{fields[1]}"
+        if fields[0].startswith("/") or ".." in name.split("/"):
+            raise ValueError(f"{path}, line {number}: the image {name} lies outside of the folder")
         if not (path.parents[1] / name).is_file():
             raise ValueError(f"{path}, line {number}: the image {name} is not there")
         found.append((name, int(fields[3])))

@@ -267,6 +267,22 @@ def test_a_file_without_rows_is_one_clear_line(glue, suffix):
         rows_of(**given)
 
 
+@pytest.mark.parametrize("labels", [([1], [0]), ({"a": 1}, {"a": 0}), ("good", 1)], ids=str)
+def test_labels_that_are_no_words_or_numbers_are_refused(tmp_path, labels):
+    rows = [{"text": "a film", "label": label} for label in labels]
+    write(tmp_path / "mine.jsonl", *map(json.dumps, rows))
+    given = {"task": "custom", "text_column": "text", "label_column": "label"}
+    with pytest.raises(ValueError, match="column 'label' holds values of several kinds, lists or"):
+        rows_of(**given, train_file=str(tmp_path / "mine.jsonl"))
+
+
+def test_a_broken_header_of_a_data_set_is_one_line(tmp_path):
+    write(tmp_path / "data/README.md", "---", "configs: [", "---")
+    write(tmp_path / "data/train.jsonl", json.dumps({"sentence": "a", "label": 1}))
+    with pytest.raises(ValueError, match=r"README\.md: its header cannot be read"):
+        rows_of(task="sst2", dataset_name=str(tmp_path / "data"))
+
+
 def test_the_embedded_rows_follow_their_corpus(monkeypatch):
     from hf_linear_attn.training.glue import rows
 
