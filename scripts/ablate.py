@@ -238,14 +238,15 @@ def _progress(console: Console) -> Progress:
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
     )
     return Progress(*columns, console=console)
 
 
 def _show(console: Console, plan: Plan, results: Sequence[CellResult]) -> None:
     console.print(rich_table(plan.grid, results))
-    console.print(f"Written to {plan.folder}: table.csv, table.md, plot.png", soft_wrap=True)
+    written = f"Written to {plan.folder}: table.csv, table.md, plot.png"
+    console.print(written, soft_wrap=True, markup=False)
     failed = [(r.cell, seed, why) for r in results for seed, why in r.failures.items()]
     for cell, seed, why in failed:
         where = plan.folder / slug(cell) / f"seed-{seed}.log"

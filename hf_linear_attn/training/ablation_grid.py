@@ -2,13 +2,14 @@
 
 import dataclasses
 import itertools
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
-from hf_linear_attn.training.casting import did_you_mean
+from hf_linear_attn.training.casting import cast_value, did_you_mean
 from hf_linear_attn.training.yaml_files import parse_overrides, read_yaml_mapping
 
 _OVERRIDES = "config_overrides"
@@ -63,11 +64,13 @@ class Metric:
         """Check the pattern before anything is run."""
         try:
             self.pattern.format(0.0)
-        except (ValueError, IndexError, KeyError, AttributeError) as error:
+        except (ValueError, TypeError, IndexError, KeyError, AttributeError) as error:
             raise ValueError(
                 f"metric: pattern {self.pattern!r} does not format a number ({error}); such as "
                 "'{:.4f}'"
             ) from None
+        if not 0 < abs(self.scale) < math.inf:
+            raise ValueError(f"metric: scale is {self.scale}; expected a number other than 0")
 
 
 @dataclass(frozen=True)
@@ -160,6 +163,8 @@ def run_settings(grid: Grid, cell: Cell, extra: Mapping[str, Any]) -> dict[str, 
 def _put(settings: dict[str, Any], overrides: list[str], layer: Mapping[str, Any]) -> None:
     for name, value in layer.items():
         if name == _OVERRIDES:
+            if not isinstance(value, str | None):
+                raise ValueError(f"{_OVERRIDES}: got {value!r}, expected text, field=value,…")
             overrides.extend([value] if value else [])
         elif isinstance(value, dict) and isinstance(settings.get(name), dict):
             settings[name] = {**settings[name], **value}
@@ -169,17 +174,18 @@ def _put(settings: dict[str, Any], overrides: list[str], layer: Mapping[str, Any
 
 def _axis(entry: Any, where: str) -> Axis:
     content = _fields(entry, Axis, where)
-    where = f"{where}: {content['name']}"
+    name = _name(content["name"], where)
+    where = f"{where}: {name}"
     values = []
     for value in _list(content["values"], where):
         named = _fields(value, Value, where)
-        values.append(Value(str(named["name"]), _arguments(named["arguments"], where)))
+        values.append(Value(_name(named["name"], where), _arguments(named["arguments"], where)))
     _check_names([value.name for value in values], where)
-    return Axis(str(content["name"]), tuple(values))
+    return Axis(name, tuple(values))
 
 
 def _fields(content: Any, kind: type, where: str) -> dict[str, Any]:
-    """Check that a mapping has the fields of a dataclass and no others."""
+    """Check that a mapping has the fields of a dataclass and no others, and its plain values."""
     known = dataclasses.fields(kind)
     names = [f.name for f in known]
     if not isinstance(content, dict):
@@ -191,7 +197,25 @@ def _fields(content: Any, kind: type, where: str) -> dict[str, Any]:
         optional = f.default is not dataclasses.MISSING
         if not (optional or f.default_factory is not dataclasses.MISSING or f.name in content):
             raise ValueError(f"{where}: {f.name} is missing")
-    return content
+    return {name: _plain(value, kind, name, where) for name, value in content.items()}
+
+
+def _plain(value: Any, kind: type, name: str, where: str) -> Any:
+    """A number, a text or a switch as the field of that name has it; others are left alone."""
+    hint = get_type_hints(kind)[name]
+    if name == "name" or hint not in (str, bool, float, str | None):
+        return value
+    try:
+        return cast_value(value, hint)
+    except ValueError as error:
+        raise ValueError(f"{where}: {name}: {error}") from None
+
+
+def _name(content: Any, where: str) -> str:
+    """A name, which may be a number: `name: 0.1`."""
+    if not isinstance(content, str | int | float) or not str(content).strip():
+        raise ValueError(f"{where}: name: expected a text or a number; got {content!r}")
+    return str(content)
 
 
 def _arguments(content: Any, where: str) -> dict[str, Any]:
