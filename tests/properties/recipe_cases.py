@@ -1,6 +1,7 @@
 """Random settings of the recipes: right and wrong names, right and wrong values."""
 
 import functools
+import json
 import types
 from enum import Enum
 from typing import Literal, Union, get_args, get_origin
@@ -81,13 +82,9 @@ def as_words(value):
     if isinstance(value, list):
         words = [as_words(item) for item in value]
         flat = all(isinstance(w, list) and len(w) == 1 for w in words)
-        return [w[0] for w in words] if flat else None
+        return [w[0] for w in words] if flat and words else None
     if isinstance(value, dict):
         return None
-    text = (
-        {None: "null", True: "true", False: "false"}.get(value, str(value))
-        if not isinstance(value, float | int) or isinstance(value, bool)
-        else repr(value)
-    )
+    text = value if isinstance(value, str) else json.dumps(value)
     # What begins with a dash is the next flag.
     return None if text.startswith("-") else [text]

@@ -13,8 +13,9 @@ from rich.console import Console
 from hf_linear_attn.training.ablation_grid import cells_of, read_grid, run_settings, slug
 from hf_linear_attn.training.ablation_report import CellResult, rich_table, write_report
 from tests.properties.examples import examples
-from tests.properties.recipe_cases import TEXT, WRONG
-from tests.properties.test_recipes import check_refusal
+from tests.properties.recipe_cases import TEXT, WRONG, as_words, settings_of
+from tests.properties.test_recipes import check_refusal, same_environment
+from tests.scripts.test_ablate import ABLATE
 
 GRID = {
     "title": "Two things",
@@ -70,6 +71,8 @@ def grids(draw):
             part[path[-1]]
         except (KeyError, IndexError, TypeError):
             continue  # an earlier change took it away
+        if isinstance(part, str):
+            continue
         kind = draw(st.sampled_from(["replace", "text", "remove", "add"]))
         if kind == "replace":
             part[path[-1]] = draw(WRONG)
@@ -108,3 +111,25 @@ def test_a_grid_is_taken_whole_or_refused(grid):
             assert value.name in screen.getvalue()
         write_report(found, results, Path(folder))
         assert str(grid["title"]) in (Path(folder) / "table.md").read_text(encoding="utf-8")
+
+
+@examples(100)
+@given(settings=settings_of("mlm"))
+def test_further_arguments_are_the_recipe_s_or_refused(settings):
+    """What the program does not know goes to every run, each field under its own name."""
+    words = {name: as_words(value) for name, value in settings.items() if " " not in name}
+    words = {name.replace("-", "_"): said for name, said in words.items() if said is not None}
+    argv = [word for name, said in words.items() for word in (f"--{name}", *said)]
+    with tempfile.TemporaryDirectory() as folder, same_environment():
+        file = Path(folder) / "grid.yaml"
+        file.write_text(yaml.safe_dump(GRID, allow_unicode=True), encoding="utf-8")
+        try:
+            plan = ABLATE.read_plan(["--config", str(file), *argv])
+            cell = cells_of(plan.grid)[0]
+            of_cell = run_settings(plan.grid, cell, plan.extra)
+            ABLATE.check_settings(plan, cell, of_cell)
+        except ValueError as error:
+            said = (word for words_of in words.values() for word in words_of)
+            return check_refusal(error, [*words, *said])
+    assert plan.extra.keys() == words.keys() - {"output_dir"}
+    assert plan.extra.keys() <= of_cell.keys()

@@ -10,12 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hf_linear_attn.training.casting import cast_text, cast_value
+from hf_linear_attn.training.lra.presets import PRESETS
+from hf_linear_attn.training.lra.suite import read_runs
 from hf_linear_attn.training.run_checks import check_training_arguments, parse_arguments
 from hf_linear_attn.training.run_folder import _plain, resolve_arguments
 from hf_linear_attn.training.yaml_files import parse_overrides
 from tests.properties.examples import examples
 from tests.properties.recipe_cases import RECIPES, TEXT, as_words, parser_of, settings_of
 
+LRA_CONFIGS = Path(__file__).parents[2] / "recipes" / "configs" / "lra"
 ANY_RECIPE = st.sampled_from(list(RECIPES))
 # What Transformers writes in another form, or over by itself.
 REWRITTEN = {
@@ -132,6 +135,34 @@ def test_a_command_line_is_taken_whole_or_refused(data, recipe):
     # A word that belongs to no flag is named itself.
     names = [*words, *(name.replace("_", "-") for name in words), *argv]
     check(recipe, argv, names, expected)
+
+
+@examples(100)
+@given(
+    settings=settings_of("lra"),
+    task=st.sampled_from(["all", "listops", "image", "text", "imag", None]),
+    preset=st.sampled_from(["official", "nystromformer", "oficial", None]),
+)
+def test_long_range_arena_s_runs_are_whole_or_refused(settings, task, preset):
+    """The preset's file lies under the file of a run, the command line over both."""
+    argv = [f"--{n}={v}" for n, v in (("task", task), ("preset", preset)) if v is not None]
+    settings = {n: v for n, v in settings.items() if n not in ("task", "preset", "suite")}
+    with tempfile.TemporaryDirectory() as folder, same_environment():
+        try:
+            runs, _ = read_runs(["--config", written(folder, settings), *argv], LRA_CONFIGS)
+        except ValueError as error:
+            return check_refusal(error, ["task", "preset", *settings])
+        tasks = PRESETS[preset or "official"].tasks
+        assert [run.lra.task for run in runs] == (
+            list(tasks) if task == "all" else [task or "listops"]
+        )
+        hints = parser_of("lra")._hints
+        for run in runs:
+            resolved = resolve_arguments(*run)
+            for name, value in settings.items():
+                wanted = _plain(cast_value(value, hints[name]))
+                if name not in REWRITTEN and not isinstance(wanted, dict):
+                    assert same(resolved[name], wanted), name
 
 
 @examples(200)

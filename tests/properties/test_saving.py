@@ -8,10 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoConfig, AutoModelForSequenceClassification
 
+from tests.errors import relative_error
 from tests.properties.examples import examples
 from tests.properties.model_cases import FIRST_WORD, models, output_of
 
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
+TOLERANCE = dict(zip(DTYPES, (1e-5, 1e-12, 5e-2, 5e-2), strict=True))
 # Facts of the copy, not of the config.
 OF_THE_COPY = ("transformers_version", "architectures", "dtype")
 LOADING = {
@@ -85,7 +87,8 @@ def test_weights_come_back(case, dtype, shard, loading, auto):
             output_of(m.eval(), case.head, input_ids=ids, attention_mask=mask)
             for m in (model, loaded)
         )
-        assert torch.equal(after, before)
+        # Where a tensor lies in memory changes the order of sums.
+        assert relative_error(after, before) <= TOLERANCE[dtype]
 
 
 @examples(50)
