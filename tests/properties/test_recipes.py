@@ -141,7 +141,7 @@ def test_a_command_line_is_taken_whole_or_refused(data, recipe):
 @given(
     settings=settings_of("lra"),
     task=st.sampled_from(["all", "listops", "image", "text", "imag", None]),
-    preset=st.sampled_from(["official", "nystromformer", "oficial", None]),
+    preset=st.sampled_from(["official", "nystromformer", "lra", None]),
 )
 def test_long_range_arena_s_runs_are_whole_or_refused(settings, task, preset):
     """The preset's file lies under the file of a run, the command line over both."""
