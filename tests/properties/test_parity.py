@@ -49,13 +49,13 @@ def check_parity(case):
         assert relative_error(a, b, scale) <= tolerance, f"gradient of {side}"
 
 
-@examples(300)
+@examples(500)
 @given(case=cases())
 def test_a_mechanism_equals_its_formula(case):
     check_parity(case)
 
 
-@examples(200)
+@examples(250)
 @given(case=cases(dtypes=(torch.float32, torch.bfloat16, torch.float16)))
 def test_a_mechanism_equals_its_formula_in_fewer_bits(case):
     check_parity(case)
