@@ -7,7 +7,7 @@ export TOKENIZERS_PARALLELISM := false
 # Models this small gain nothing from a second thread, and lose a lot where another program runs.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test slow gpu kernels kernels-full check format lint types floors fix help
+.PHONY: demo test slow properties gpu kernels kernels-full check format lint types floors fix help
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -26,6 +26,12 @@ test: $(STAMP)  ## the default tests, under five minutes on two cores
 
 slow: $(STAMP)  ## the slow tests
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m slow
+
+TIMES ?= 10
+SEED  ?= $(shell date +%s)
+properties: $(STAMP)  ## the property tests on new examples: TIMES=10 as many, from SEED=now
+	HF_LINEAR_ATTN_EXAMPLES=$(TIMES) $(BIN)/python -m pytest -m slow tests/properties \
+		--hypothesis-seed=$(SEED)
 
 gpu: $(STAMP)  ## the tests that need a GPU
 	$(BIN)/python -m pytest -m gpu

@@ -263,14 +263,15 @@ def _progress(console: Console) -> Progress:
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
     )
     return Progress(*columns, console=console)
 
 
 def _show(console: Console, plan: Plan, results: Sequence[CellResult]) -> None:
     console.print(rich_table(plan.grid, results))
-    console.print(f"Written to {plan.folder}: table.csv, table.md, plot.png", soft_wrap=True)
+    written = f"Written to {plan.folder}: table.csv, table.md, plot.png"
+    console.print(written, soft_wrap=True, markup=False)
     if show_failures(console, plan, results):
         raise SystemExit(1)
 

@@ -74,14 +74,20 @@ def linear_transformer(q, k, v, *, causal, key_mask=None, segments=None, eps=1e-
 
 def cosformer(
     q, k, v, *, causal, key_mask=None, segments=None, query_positions=None, key_positions=None,
-    max_position_embeddings=16, cos_horizon=None, eps=1e-6, **_,
+    max_position_embeddings=16, cos_horizon=None, cos_reweighting=True, feature_map=None,
+    eps=1e-6, **_,
 ):  # fmt: skip
     """φ = ReLU, w_ij = φ(q_i)·φ(k_j) cos(π/2 (p_i − p_j)/M) (methods A.3)."""
     k, v = repeat_heads(k, q.shape[1]), repeat_heads(v, q.shape[1])
     pairs = allowed_pairs(
         q.shape[2], k.shape[2], key_mask=key_mask, segments=segments, causal=causal
     )
-    weights = torch.relu(q) @ torch.relu(k).mT * pairs
+    if feature_map == "elu_plus_one":
+        weights = torch.where(q > 0, q + 1, q.exp()) @ torch.where(k > 0, k + 1, k.exp()).mT * pairs
+    else:
+        weights = torch.relu(q) @ torch.relu(k).mT * pairs
+    if not cos_reweighting:
+        return _normalised(weights, v, eps)
     if query_positions is None:
         query_positions = real_positions(q.shape[2], key_mask=key_mask, segments=segments)
     if key_positions is None:
@@ -99,9 +105,15 @@ def srmsnorm(x, eps=1e-6):
     return x * torch.rsqrt(x.square().mean((1, 3), keepdim=True) + eps)
 
 
+def _xnorm(x, name, eps):
+    """srmsnorm, or "layernorm": that of what is left when the mean is taken away."""
+    return srmsnorm(x - x.mean((1, 3), keepdim=True) if name == "layernorm" else x, eps)
+
+
 def transnormer_norm(
-    q, k, v, *, causal, key_mask=None, segments=None, transnormer_version="t2", **_
-):
+    q, k, v, *, causal, key_mask=None, segments=None, transnormer_version="t2", xnorm="srmsnorm",
+    eps=1e-6, **_,
+):  # fmt: skip
     """XNorm(φ(Q) φ(K)ᵀ V), no denominator (methods A.4)."""
     k, v = repeat_heads(k, q.shape[1]), repeat_heads(v, q.shape[1])
     plus = 1 if transnormer_version == "t2" else 0
@@ -109,12 +121,12 @@ def transnormer_norm(
     pairs = allowed_pairs(
         q.shape[2], k.shape[2], key_mask=key_mask, segments=segments, causal=causal
     )
-    return srmsnorm((phi[0] @ phi[1].mT * pairs) @ v)
+    return _xnorm((phi[0] @ phi[1].mT * pairs) @ v, xnorm, eps)
 
 
 def transnormer_diag(
     q, k, v, *, causal, key_mask=None, segments=None, query_positions=None,
-    block_size=64, transnormer_version="t2", **_,
+    block_size=64, transnormer_version="t2", xnorm="srmsnorm", eps=1e-6, **_,
 ):  # fmt: skip
     """Softmax (T2) or normed ReLU (T1) attention inside blocks of tokens (methods A.4)."""
     k, v = repeat_heads(k, q.shape[1]), repeat_heads(v, q.shape[1])
@@ -126,7 +138,7 @@ def transnormer_diag(
     pairs = pairs & (block[:, None, :, None] == block[:, None, None, :])
     scores = q @ k.mT / math.sqrt(q.shape[-1])
     if transnormer_version == "t1":
-        return srmsnorm((torch.relu(scores) * pairs) @ v)
+        return _xnorm((torch.relu(scores) * pairs) @ v, xnorm, eps)
     empty = ~pairs.any(-1, keepdim=True)
     weights = torch.softmax(scores.masked_fill(~pairs & ~empty, -math.inf), dim=-1)
     return weights.masked_fill(empty, 0) @ v
@@ -156,10 +168,18 @@ def _nystrom_document(q, k, v, m, iterations):
     return torch.stack(out)
 
 
+def _convolved(v, weight):
+    """Each head's (heads, tokens, ·) neighbours weighed by its kernel (heads, 1, odd size, 1)."""
+    size = weight.shape[2]
+    wide = torch.nn.functional.pad(v, (0, 0, size // 2, size // 2))
+    return sum(weight[:, :, i] * wide[:, i : i + v.shape[1]] for i in range(size))
+
+
 def nystrom(
-    q, k, v, *, causal, key_mask=None, segments=None, num_landmarks=64, pinv_iterations=6, **_
-):
-    """F Z B V document by document (methods A.5), without the convolution."""
+    q, k, v, *, causal, key_mask=None, segments=None, num_landmarks=64, pinv_iterations=6,
+    conv_weight=None, **_,
+):  # fmt: skip
+    """F Z B V, and the convolution of V where it has weights, by documents (methods A.5)."""
     assert not causal
     k, v = repeat_heads(k, q.shape[1]), repeat_heads(v, q.shape[1])
     batch, heads, n, _d = q.shape
@@ -171,7 +191,10 @@ def nystrom(
         for document in ids[real].unique():
             at = (real & (ids == document)).nonzero().squeeze(1)
             part = [x[b][:, at] for x in (q, k, v)]
-            row = row.index_copy(1, at, _nystrom_document(*part, num_landmarks, pinv_iterations))
+            out = _nystrom_document(*part, num_landmarks, pinv_iterations)
+            if conv_weight is not None:
+                out = out + _convolved(part[2], conv_weight)
+            row = row.index_copy(1, at, out)
         rows.append(row)
     return torch.stack(rows)
 

@@ -1,6 +1,7 @@
 """What the fields of a config may hold; every refusal names the field and what is accepted."""
 
 import dataclasses
+import functools
 import inspect
 import math
 import types
@@ -43,7 +44,7 @@ def check_config(config: "LinearAttnConfig") -> None:
     Raises:
         ValueError: names the field, what it holds and what is accepted.
     """
-    _check_types(config)
+    check_types(config)
     check_first(config)
     _check_sizes(config)
     _check_bounds(config)
@@ -52,15 +53,44 @@ def check_config(config: "LinearAttnConfig") -> None:
     _check_attention(config)
 
 
-def _check_types(config: "LinearAttnConfig") -> None:
+def check_types(config: "LinearAttnConfig") -> None:
+    """Compare every field with its annotation; Transformers works with some before it does so.
+
+    Raises:
+        ValueError: names the field, what it holds and what is accepted.
+    """
+    hints = _annotations(type(config))
     for field in dataclasses.fields(config):
-        value = getattr(config, field.name)
-        if field.name == "dtype":
-            continue
         try:
-            type_validator(field.name, value, field.type)
+            type_validator(field.name, getattr(config, field.name), hints[field.name])
         except TypeError as error:
             raise ValueError(f"{type(config).__name__}: {error}") from None
+    dtype = config.dtype
+    if isinstance(dtype, str) and not isinstance(getattr(torch, dtype, None), torch.dtype):
+        raise ValueError(f"dtype is {dtype!r}; expected a type of PyTorch's, such as 'bfloat16'.")
+    for key in config.id2label or {}:
+        if not str(key).isdecimal():
+            raise ValueError(f"id2label has the key {key!r}; expected numbers of classes, from 0.")
+
+
+@functools.cache
+def _annotations(kind: type) -> dict[str, Any]:
+    """Types of all fields; those of Transformers are written as text."""
+    try:
+        return typing.get_type_hints(kind, localns={"torch": torch})
+    except NameError:  # of a class of somebody's own
+        return {field.name: field.type for field in dataclasses.fields(kind)}
+
+
+def check_keywords(keywords: dict[str, Any]) -> None:
+    """Look at what Transformers takes beside the fields and works with unseen.
+
+    Raises:
+        ValueError: names the keyword, what it holds and what is accepted.
+    """
+    count = keywords.get("num_labels")
+    if count is not None and (type(count) is not int or count < 0):
+        raise ValueError(f"num_labels is {count!r}; expected a number of classes.")
 
 
 def _check_bounds(config: "LinearAttnConfig") -> None:

@@ -8,7 +8,12 @@ from typing import Any, ClassVar, Literal, Self
 from hf_linear_attn.attention.registry import attention_fields, get_attention
 from hf_linear_attn.attention.suggestions import did_you_mean
 from hf_linear_attn.models.cache import LAYER_TYPES
-from hf_linear_attn.models.config_checks import check_config, check_first
+from hf_linear_attn.models.config_checks import (
+    check_config,
+    check_first,
+    check_keywords,
+    check_types,
+)
 from hf_linear_attn.models.peft_defaults import tell_peft
 from hf_linear_attn.models.with_code import ConfigWithCode
 
@@ -146,6 +151,8 @@ class LinearAttnConfig(ConfigWithCode):
         self._refuse_unknown(kwargs)
         check_first(self)
         rope = self.rope_parameters
+        check_types(self)
+        check_keywords(kwargs)
         super().__post_init__(**kwargs)
         # Transformers fills rope_parameters whether or not the model rotates anything.
         if self.position_embedding_type != "rope":

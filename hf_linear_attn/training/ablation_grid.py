@@ -7,9 +7,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
-from hf_linear_attn.training.casting import did_you_mean
+from hf_linear_attn.training.casting import cast_value, did_you_mean
 from hf_linear_attn.training.yaml_files import parse_overrides, read_yaml_mapping
 
 _OVERRIDES = "config_overrides"
@@ -62,16 +62,16 @@ class Metric:
     baseline_label: str = "baseline"
 
     def __post_init__(self) -> None:
-        """Check the words and the pattern before anything is run."""
-        for name in ("key", "label", "pattern"):
-            _check_text(getattr(self, name), f"metric: {name}")
+        """Check the pattern and the scale before anything is run."""
         try:
             self.pattern.format(0.0)
-        except (ValueError, IndexError, KeyError, AttributeError) as error:
+        except (ValueError, TypeError, IndexError, KeyError, AttributeError) as error:
             raise ValueError(
                 f"metric: pattern {self.pattern!r} does not format a number ({error}); such as "
                 "'{:.4f}'"
             ) from None
+        if not 0 < abs(self.scale) < math.inf:
+            raise ValueError(f"metric: scale is {self.scale}; expected a number other than 0")
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,6 @@ def read_grid(path: Path) -> Grid:
         ValueError: a missing or unknown field, a wrong type, an axis without values, a name twice.
     """
     content = _fields(read_yaml_mapping(path), Grid, str(path))
-    _check_text(content["title"], f"{path}: title")
     metric = Metric(**_fields(content["metric"], Metric, f"{path}: metric"))
     axes = tuple(_axis(entry, f"{path}: axes") for entry in _list(content["axes"], path))
     _check_names([axis.name for axis in axes], f"{path}: axes")
@@ -175,6 +174,8 @@ def run_settings(grid: Grid, cell: Cell, extra: Mapping[str, Any]) -> dict[str, 
 def _put(settings: dict[str, Any], overrides: list[str], layer: Mapping[str, Any]) -> None:
     for name, value in layer.items():
         if name == _OVERRIDES:
+            if not isinstance(value, str | None):
+                raise ValueError(f"{_OVERRIDES}: got {value!r}, expected text, field=value,…")
             overrides.extend([value] if value else [])
         elif isinstance(value, dict) and isinstance(settings.get(name), dict):
             settings[name] = {**settings[name], **value}
@@ -184,17 +185,18 @@ def _put(settings: dict[str, Any], overrides: list[str], layer: Mapping[str, Any
 
 def _axis(entry: Any, where: str) -> Axis:
     content = _fields(entry, Axis, where)
-    where = f"{where}: {content['name']}"
+    name = _name(content["name"], where)
+    where = f"{where}: {name}"
     values = []
     for value in _list(content["values"], where):
         named = _fields(value, Value, where)
-        values.append(Value(str(named["name"]), _arguments(named["arguments"], where)))
+        values.append(Value(_name(named["name"], where), _arguments(named["arguments"], where)))
     _check_names([value.name for value in values], where)
-    return Axis(str(content["name"]), tuple(values))
+    return Axis(name, tuple(values))
 
 
 def _fields(content: Any, kind: type, where: str) -> dict[str, Any]:
-    """Check that a mapping has the fields of a dataclass and no others."""
+    """Check that a mapping has the fields of a dataclass and no others, and its plain values."""
     known = dataclasses.fields(kind)
     names = [f.name for f in known]
     if not isinstance(content, dict):
@@ -206,7 +208,25 @@ def _fields(content: Any, kind: type, where: str) -> dict[str, Any]:
         optional = f.default is not dataclasses.MISSING
         if not (optional or f.default_factory is not dataclasses.MISSING or f.name in content):
             raise ValueError(f"{where}: {f.name} is missing")
-    return content
+    return {name: _plain(value, kind, name, where) for name, value in content.items()}
+
+
+def _plain(value: Any, kind: type, name: str, where: str) -> Any:
+    """A number, a text or a switch as the field of that name has it; others are left alone."""
+    hint = get_type_hints(kind)[name]
+    if name == "name" or hint not in (str, bool, float, str | None):
+        return value
+    try:
+        return cast_value(value, hint)
+    except ValueError as error:
+        raise ValueError(f"{where}: {name}: {error}") from None
+
+
+def _name(content: Any, where: str) -> str:
+    """A name, which may be a number: `name: 0.1`."""
+    if not isinstance(content, str | int | float) or not str(content).strip():
+        raise ValueError(f"{where}: name: expected a text or a number; got {content!r}")
+    return str(content)
 
 
 def _arguments(content: Any, where: str) -> dict[str, Any]:
@@ -217,11 +237,6 @@ def _arguments(content: Any, where: str) -> dict[str, Any]:
         if name in content:
             raise ValueError(f"{where}: {name} is set for each run by itself; leave it out")
     return content
-
-
-def _check_text(value: Any, where: str) -> None:
-    if not isinstance(value, str):
-        raise ValueError(f"{where}: got {value!r}, expected text")
 
 
 def _list(content: Any, where: Any) -> Sequence[Any]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rich.table import Table
+from rich.text import Text
 
 from hf_linear_attn.training.ablation_grid import Cell, Grid, Metric
 from hf_linear_attn.training.atomic_files import write_atomically
@@ -72,13 +73,14 @@ def rich_table(grid: Grid, results: Sequence[CellResult]) -> Table:
     columns, rows = table_rows(grid, results)
     better = "higher" if grid.metric.greater_is_better else "lower"
     caption = f"mean ± deviation; {better} is better, bold is best"
-    table = Table(title=grid.title, caption=caption)
+    # As texts: brackets in a name are no style.
+    table = Table(title=Text(grid.title, style="table.title"), caption=caption)
     for i, column in enumerate(columns):
-        table.add_column(column, justify="right" if i >= len(grid.axes) else "left")
+        table.add_column(Text(column), justify="right" if i >= len(grid.axes) else "left")
     best = best_of(grid, results)
     for i, row in enumerate(rows):
         failed = bool(results[i].failures)
-        table.add_row(*row, style="bold" if i == best else "red" if failed else "")
+        table.add_row(*map(Text, row), style="bold" if i == best else "red" if failed else "")
     return table
 
 
@@ -87,9 +89,13 @@ def write_report(grid: Grid, results: Sequence[CellResult], folder: Path) -> Non
 
     The CSV has a line a run, with the figure as it was measured.
     """
+    from matplotlib import rc_context
+
     write_atomically(folder / "table.csv", _csv(grid, results))
     write_atomically(folder / "table.md", _markdown(grid, results))
-    _plot(grid, results, folder / "plot.png")
+    # A dollar sign in a name begins no formula.
+    with rc_context({"text.parse_math": False}):
+        _plot(grid, results, folder / "plot.png")
 
 
 def _csv(grid: Grid, results: Sequence[CellResult]) -> str:

@@ -155,7 +155,28 @@ class RecipeParser(HfArgumentParser):
         for name, field in self._fields.items():
             if _default(field) is dataclasses.MISSING and name not in values:
                 raise ValueError(f"--{name} is required")
-        return self.parse_dict(values)
+        try:
+            return self.parse_dict(values)
+        except ImportError:
+            raise
+        except Exception as error:
+            # Transformers checks some fields by using them, and does not always say which it means.
+            message = str(error)
+            if not (isinstance(error, ValueError) and any(name in message for name in values)):
+                message = f"{', '.join(self._to_blame(values, error))}: {message}"
+            raise ValueError(message) from error
+
+    def _to_blame(self, values: dict[str, Any], error: Exception) -> list[str]:
+        """The fields without which there would be no such error; all of them if that is none."""
+        found = []
+        for name in values:
+            try:
+                self.parse_dict({k: v for k, v in values.items() if k != name})
+            except Exception as other:
+                if str(other) == str(error):
+                    continue
+            found.append(name)
+        return found or list(values)
 
 
 def _named(name: str, cast: Any, value: Any, hint: Any) -> Any:

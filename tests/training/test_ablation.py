@@ -93,6 +93,13 @@ def axis(name, *arguments):
         ({"metric": "eval_loss"}, "metric: expected key, label"),
         ({"metric": {"key": ["a"], "label": "b"}}, r"metric: key: got \['a'\], expected text"),
         ({"title": ["a"]}, r"title: got \['a'\], expected text"),
+        ({"title": 3}, "title: got 3, expected text"),
+        ({"metric": {**GRID["metric"], "label": 3}}, "metric: label: got 3, expected text"),
+        ({"metric": {**GRID["metric"], "greater_is_better": "no"}}, "expected true or false"),
+        ({"metric": {**GRID["metric"], "scale": float("nan")}}, "metric: scale is nan"),
+        ({"metric": {**GRID["metric"], "pattern": "{[0]}"}}, "does not format a number"),
+        ({"axes": [axis(["a"], {"x": 1})]}, "name: expected a text or a number"),
+        ({"axes": [{**axis("a", {"x": 1}), "name": ""}]}, "name: expected a text or a number"),
     ],
     ids=str,
 )
@@ -118,6 +125,11 @@ def test_two_settings_of_one_argument_are_refused():
         run_settings(grid(), cells_of(grid())[0], {"config_overrides": "feature_map=relu"})
 
 
+def test_overrides_are_text():
+    with pytest.raises(ValueError, match="config_overrides: got 3, expected text"):
+        run_settings(grid(arguments={"config_overrides": 3}), cells_of(grid())[0], {})
+
+
 def test_values_whose_folders_would_be_one_are_refused():
     alike = {"name": "a", "values": [{"name": n, "arguments": {}} for n in ("A b", "a-b")]}
     with pytest.raises(ValueError, match="'a-b' is there more than once"):
@@ -141,6 +153,25 @@ def test_the_best_cell_is_one_without_failures():
     assert best_of(grid(), results()[2:]) is None
 
 
+def shown(which, of_cells):
+    screen = io.StringIO()
+    Console(width=200, file=screen).print(rich_table(which, of_cells))
+    return screen.getvalue()
+
+
+def test_names_are_shown_as_they_are(tmp_path):
+    """Neither a style of the table nor a formula of the plot."""
+    names = ("[red]", "[/b] $\\frac$", "[softmax, cosformer]")
+    values = [{"name": name, "arguments": {"x": i}} for i, name in enumerate(names)]
+    which = grid(title="[bold] $\\sum$", axes=[{"name": "[i]", "values": values}])
+    of_cells = [CellResult(cell, {1: 2.0}, {}) for cell in cells_of(which)]
+    screen = shown(which, of_cells)
+    for name in ("[bold] $\\sum$", "[i]", *names):
+        assert name in screen
+    write_report(which, of_cells, tmp_path)
+    assert (tmp_path / "plot.png").is_file()
+
+
 def test_table_csv_and_markdown_say_the_same(tmp_path):
     write_report(grid(), results(), tmp_path)
     with open("table.csv", newline="") as file:
@@ -157,10 +188,9 @@ def test_table_csv_and_markdown_say_the_same(tmp_path):
     assert "| ReLU | high | **2.5000 ± 0.0000** | 1, 2 | – |" in markdown
     assert "| 1 + elu | low | 0.5000 | 1 | 2 |" in markdown
     assert "| 1 + elu | high | – | – | 1, 2 |" in markdown
-    screen = io.StringIO()
-    Console(width=200, file=screen).print(rich_table(grid(), results()))
+    screen = shown(grid(), results())
     for cell in ("3.0000 ± 1.4142", "2.5000 ± 0.0000", "0.5000", "lower is better"):
-        assert cell in screen.getvalue()
+        assert cell in screen
 
 
 def test_the_plot_has_a_line_a_combination_and_every_run(tmp_path, monkeypatch):
