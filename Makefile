@@ -7,7 +7,7 @@ export TOKENIZERS_PARALLELISM := false
 # Models this small gain nothing from a second thread, and lose a lot where another program runs.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test slow gpu kernels kernels-full check format lint types floors fix help
+.PHONY: demo test slow suite gpu kernels kernels-full check format lint types floors fix help
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -26,6 +26,9 @@ test: $(STAMP)  ## the default tests, under five minutes on two cores
 
 slow: $(STAMP)  ## the slow tests
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m slow
+
+suite: $(STAMP)  ## Transformers' own tests of models, against every model class; FAMILY=cosformer: one family
+	$(BIN)/python -m tests.suite $(if $(FAMILY),--family $(FAMILY))
 
 gpu: $(STAMP)  ## the tests that need a GPU
 	$(BIN)/python -m pytest -m gpu
