@@ -10,9 +10,9 @@ from torch._dynamo.utils import counters
 from tests.conftest import CAUSAL_VARIANTS, TINY
 from tests.models.test_generation import generate, prompts
 
-# The hybrid has a state and growing keys, and is traced in the default run.
+# One is traced in the default run.
 KINDS = [
-    pytest.param(kind, marks=[] if kind == "hybrid" else pytest.mark.slow)
+    pytest.param(kind, marks=[] if kind == "cosformer" else pytest.mark.slow)
     for kind in CAUSAL_VARIANTS
 ]
 
