@@ -7,7 +7,8 @@ export TOKENIZERS_PARALLELISM := false
 # Models this small gain nothing from a second thread, and lose a lot where another program runs.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test slow properties gpu kernels kernels-full check format lint types floors fix help
+.PHONY: demo test slow properties suite gpu kernels kernels-full check format lint types floors \
+	fix help
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -32,6 +33,9 @@ SEED  ?= $(shell date +%s)
 properties: $(STAMP)  ## the property tests on new examples: TIMES=10 as many, from SEED=now
 	HF_LINEAR_ATTN_EXAMPLES=$(TIMES) $(BIN)/python -m pytest -m slow tests/properties \
 		--hypothesis-seed=$(SEED)
+
+suite: $(STAMP)  ## Transformers' own tests of models, against every model class; FAMILY=cosformer: one family
+	$(BIN)/python -m tests.suite $(if $(FAMILY),--family $(FAMILY))
 
 gpu: $(STAMP)  ## the tests that need a GPU
 	$(BIN)/python -m pytest -m gpu

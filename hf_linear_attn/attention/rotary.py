@@ -84,7 +84,9 @@ class LRPE(nn.Module):
 
     def random_reflection(self) -> Tensor:
         """A random unit vector u, fp32 (head_dim,)."""
-        return nn.functional.normalize(torch.randn(self.head_dim), dim=0)
+        # Of no other type, whatever the default is: models are built in 16 bits, too.
+        drawn = torch.randn(self.head_dim, dtype=torch.float32)
+        return nn.functional.normalize(drawn, dim=0)
 
     def forward(self, x: Tensor, positions: Tensor) -> Tensor:
         """x (batch, heads, seq, head_dim), positions int (batch or 1, seq) -> like x."""

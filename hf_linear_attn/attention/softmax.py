@@ -38,7 +38,8 @@ def check_implementation(name: str) -> None:
     """
     if name not in _FUNCTIONS:
         raise ValueError(
-            f"attn_implementation is {name!r}; the softmax layers accept "
+            # Transformers' own words first: programs look for them.
+            f'Specified `attn_implementation="{name}"` is not supported: the softmax layers accept '
             f"{', '.join(map(repr, _FUNCTIONS))}. Linear mechanisms are chosen by the config "
             "(layer_attention), not by attn_implementation."
         )

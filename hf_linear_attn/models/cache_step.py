@@ -56,13 +56,14 @@ def fit_cache(cache: Any, config: LinearAttnConfig, batch: int, device: torch.de
 
 
 def _check_contents(cache: Cache, batch: int) -> None:
-    lengths = {layer.get_seq_length() for layer in cast(list[CacheLayerMixin], cache.layers)}
-    if len(lengths) > 1:
+    lengths = [layer.get_seq_length() for layer in cast(list[CacheLayerMixin], cache.layers)]
+    # Compared, not gathered in a set: a compiled graph would hold for one length alone.
+    if any(length != lengths[0] for length in lengths):
         raise ValueError(
-            f"the layers of the cache hold different numbers of tokens ({sorted(lengths)}): "
+            f"the layers of the cache hold different numbers of tokens ({sorted(set(lengths))}): "
             "something broke off between them. Begin with a new cache, or an earlier copy."
         )
-    if getattr(cache, "call_is_open", False) and any(lengths):
+    if getattr(cache, "call_is_open", False) and lengths[0]:
         raise ValueError(
             "a call with this cache broke off inside the model, after layers had taken up its "
             "tokens. Begin with a new cache, or a copy from before that call."

@@ -19,6 +19,17 @@ class CheckedGenerationMixin(GenerationMixin):
         above = cast(Any, super())
         return above._prefill(input_ids, generation_config, model_kwargs, is_first_iteration)
 
+    def init_continuous_batching(self, *args: Any, **kwargs: Any) -> Any:
+        """Refused; `generate_batch` begins here, too.
+
+        Raises:
+            ValueError: always.
+        """
+        raise ValueError(
+            "continuous batching keeps keys and values in pages, and these models keep states of "
+            "their own. Use generate with all prompts, padded on the left, and attention_mask."
+        )
+
 
 def _check_prompt(
     input_ids: Tensor, embeds: Tensor | None, model_kwargs: dict[str, Any],

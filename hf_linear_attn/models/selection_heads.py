@@ -16,7 +16,7 @@ from transformers.modeling_outputs import (
 from hf_linear_attn.hf_internals import can_return_tuple
 from hf_linear_attn.models.configuration import LinearAttnConfig
 from hf_linear_attn.models.pooling import real_tokens, refuse_documents
-from hf_linear_attn.models.task_heads import PooledClassifier, summed_loss, whole_rows
+from hf_linear_attn.models.task_heads import PooledClassificationHead, summed_loss, whole_rows
 from hf_linear_attn.models.task_labels import check_answers, check_classes
 from hf_linear_attn.models.trunk import LinearAttnModel, LinearAttnPreTrainedModel
 
@@ -34,7 +34,7 @@ class LinearAttnForMultipleChoice(LinearAttnPreTrainedModel):
         super().__init__(config.settle())
         self.model = LinearAttnModel(self.config)
         self.config = config = self.model.config
-        self.classifier = PooledClassifier(config, 1, bias=False)
+        self.classifier = PooledClassificationHead(config, 1, bias=False)
         self.post_init()
 
     @can_return_tuple

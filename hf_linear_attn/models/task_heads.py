@@ -56,7 +56,7 @@ def summed_loss(logits: Tensor, labels: Tensor) -> Tensor:
     return nn.functional.cross_entropy(logits.float(), labels.view(-1), reduction="sum")
 
 
-class PooledClassifier(nn.Module):
+class PooledClassificationHead(nn.Module):
     """Scores of a pooled row.
 
     In an encoder RoBERTa's head (dropout, dense, tanh, dropout, output), in a decoder GPT-2's
@@ -105,7 +105,7 @@ class LinearAttnForSequenceClassification(LinearAttnPreTrainedModel):
         super().__init__(config.settle())
         self.model = LinearAttnModel(self.config)
         self.config = config = self.model.config
-        self.classifier = PooledClassifier(config, _classes(config))
+        self.classifier = PooledClassificationHead(config, _classes(config))
         self.post_init()
 
     @can_return_tuple

@@ -1,6 +1,7 @@
 """The one trunk: embeddings and a stack of blocks."""
 
-from typing import Any, cast
+from collections.abc import Iterable
+from typing import Any, TypedDict, Unpack, cast
 
 import torch
 from torch import Tensor, nn
@@ -86,6 +87,14 @@ class LinearAttnPreTrainedModel(ModelWithCode):
         return super()._check_and_adjust_attn_implementation(attn_implementation, *args, **kwargs)
 
 
+class OutputKeywords(TypedDict, total=False):
+    """What a call may ask for beside its output; Transformers looks here, too."""
+
+    output_attentions: bool
+    output_hidden_states: bool | list[int]
+    return_dict: bool
+
+
 class LinearAttnModel(LinearAttnPreTrainedModel):
     """The trunk without a head. Parameters follow the field's commonest names.
 
@@ -124,7 +133,7 @@ class LinearAttnModel(LinearAttnPreTrainedModel):
         cu_seq_lens_k: Tensor | None = None,
         max_length_q: int | None = None,
         max_length_k: int | None = None,
-        **kwargs: Any,
+        **kwargs: Unpack[OutputKeywords],
     ) -> BaseModelOutputWithPast:
         """Run a batch through the trunk.
 
@@ -307,10 +316,10 @@ class LinearAttnModel(LinearAttnPreTrainedModel):
             block.self_attn.mechanism.check_positions(positions, mask, segments)
 
 
-def _refuse_unknown(kwargs: dict[str, Any]) -> None:
+def _refuse_unknown(names: Iterable[str]) -> None:
     """Refuse keywords that nothing would read."""
-    known = ["output_attentions", "output_hidden_states", "return_dict"]
-    for name in kwargs:
+    known = OutputKeywords.__annotations__
+    for name in names:
         if name not in known:
             hint = did_you_mean(name, [*known, *LinearAttnModel.forward.__annotations__])
             raise ValueError(f"forward got an unknown argument {name!r}.{hint}")

@@ -204,6 +204,18 @@ def test_lrpe_stays_out_of_16_bits():
         assert relative_error(lrpe(x, positions), wanted) <= 1e-6
 
 
+def test_lrpe_of_a_model_that_is_built_in_16_bits():
+    """As `AutoModel.from_config(config, dtype=…)` builds it: in another default type."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        lrpe = LRPE(16)
+    finally:
+        torch.set_default_dtype(before)
+    assert {x.dtype for x in lrpe.state_dict().values()} == {torch.float32}
+    assert abs(lrpe.reflection.norm() - 1) <= 1e-6
+
+
 def test_an_odd_head_size_cannot_be_rotated():
     with pytest.raises(ValueError, match="even head_dim"):
         RotaryEmbedding(7)

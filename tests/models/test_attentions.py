@@ -46,6 +46,17 @@ def test_the_weights_are_those_of_the_layer(make_model, side):
     assert relative_error(plain.logits[real], out.logits[real]) <= 1e-6
 
 
+def test_gradients_reach_what_is_recorded(make_model):
+    """Hidden states; the weights stand beside the output, and no gradient passes through them."""
+    model = make_model()
+    ids = torch.randint(3, 100, (2, 12))
+    out = model(input_ids=ids, output_hidden_states=True, output_attentions=True)
+    for states in out.hidden_states:
+        states.retain_grad()
+    out.logits[0, 0, 0].backward()
+    assert all(states.grad[0].abs().sum() > 0 for states in out.hidden_states)
+
+
 def test_weights_of_a_decoder_are_causal(make_decoder):
     model = make_decoder()
     out = model(input_ids=torch.randint(3, 100, (2, 12)), output_attentions=True)

@@ -454,8 +454,8 @@ def test_attn_implementation_reaches_the_softmax_layers(name, monkeypatch):
     ("name", "message"),
     [
         ("flash_attention_2", r"hf-linear-attn\[flash\]"),
-        ("flex_attention", "attn_implementation is 'flex_attention'"),
-        ("cosformer", "attn_implementation is 'cosformer'"),
+        ("flex_attention", '`attn_implementation="flex_attention"` is not supported'),
+        ("cosformer", '`attn_implementation="cosformer"` is not supported'),
     ],
 )
 def test_attn_implementations_that_cannot_run_are_refused(make_config, variant, name, message):

@@ -1,0 +1,98 @@
+"""What became of each test, and whether the list of tests that do not apply is still right."""
+
+import re
+import traceback
+import unittest
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from tests.suite.not_applicable import Entry
+
+PASSED, FAILED, SKIPPED, NOT_APPLICABLE = "passed", "failed", "skipped", "not applicable"
+
+
+class Outcome(NamedTuple):
+    """What became of one test of one model class."""
+
+    model: str
+    test: str
+    status: str
+    detail: str = ""
+    """the errors, or the reason"""
+
+
+class Recorder(unittest.TestResult):
+    """Keeps the errors and the skips of one test, those of its parts among them."""
+
+    def __init__(self):
+        super().__init__()
+        self.errors_found: list[str] = []
+        self.skips_found: list[str] = []
+
+    def _keep(self, error: Any) -> None:
+        self.errors_found.append("".join(traceback.format_exception(*error)))
+
+    def addError(self, test: Any, err: Any) -> None:
+        """See unittest."""
+        self._keep(err)
+
+    def addFailure(self, test: Any, err: Any) -> None:
+        """See unittest."""
+        self._keep(err)
+
+    def addSubTest(self, test: Any, subtest: Any, err: Any) -> None:
+        """See unittest."""
+        if err is not None:
+            self._keep(err)
+
+    def addSkip(self, test: Any, reason: str) -> None:
+        """See unittest."""
+        self.skips_found.append(reason)
+
+
+def run_test(test: unittest.TestCase, entries: Iterable[Entry]) -> Outcome:
+    """Run one test and judge it.
+
+    Args:
+        test: of a case whose name is the model class's.
+        entries: those of the list that meet it.
+    """
+    recorder = Recorder()
+    test.run(recorder)
+    model, name = type(test).__name__, test.id().rsplit(".", 1)[-1]
+    skips = [_without_name(reason, model) for reason in recorder.skips_found]
+    return judge(model, name, recorder.errors_found, skips, list(entries))
+
+
+def _without_name(reason: str, model: str) -> str:
+    """A reason that is one for all model classes."""
+    name = re.escape(model.split()[0])
+    return re.sub(rf"<class '[\w.]+{name}'>|\b{name}\b", "this model", reason)
+
+
+def judge(
+    model: str, test: str, errors: list[str], skips: list[str], entries: list[Entry]
+) -> Outcome:  # fmt: skip
+    """What to call it.
+
+    Args:
+        model, test: their names.
+        errors: tracebacks of the test and its parts.
+        skips: reasons of the same.
+        entries: those of the list that meet it.
+    """
+    explained = [e for e in entries if errors and all(e.says in error for error in errors)]
+    if explained:
+        return Outcome(model, test, NOT_APPLICABLE, explained[0].reason)
+    if errors:
+        stale = [f"The entry says {entry.says!r}, which is not in this error:" for entry in entries]
+        return Outcome(model, test, FAILED, "\n".join([*stale, *errors]))
+    if entries:
+        what = f"is skipped by Transformers ({skips[0]})" if skips else "passes"
+        return Outcome(model, test, FAILED, f"stale entry in not_applicable.py: the test {what}.")
+    return Outcome(model, test, SKIPPED, skips[0]) if skips else Outcome(model, test, PASSED)
+
+
+def unmet(entries: Iterable[Entry], met: Callable[[Entry], bool]) -> list[Entry]:
+    """Entries that are about no test that was run."""
+    return [entry for entry in entries if not met(entry)]
