@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import deprecations
 from tests.recipes.long_run import history, write_config
 from tests.recipes.mlm_recipe import RECIPE, ROOT
 
@@ -45,6 +46,7 @@ def test_the_doors_of_ddp_and_zero_lead_to_the_same_losses(tmp_path):
         folder.mkdir()
         done = launch(engine, folder, "--config_overrides", "hidden_dropout_prob=0")
         assert done.returncode == 0, done.stderr[-3000:]
+        assert deprecations.written(done.stderr) == []
         assert done.stdout.count("Masked language modelling") == 1
         sealed = folder / "run" / "checkpoint-8"
         engine_file = json.loads((sealed / "engine.json").read_text())

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import deprecations
 from tests.recipes.mlm_recipe import RECIPE, ROOT
 
 ACCELERATE = str(Path(sys.executable).with_name("accelerate"))
@@ -34,6 +35,7 @@ def test_the_default_run_of_a_language_model_beats_the_unigram_model(recipe, bel
     program = str(ROOT / "recipes" / f"{recipe}.py")
     done = run(ACCELERATE, "launch", program, "--disable_tqdm", timeout=900)
     assert done.returncode == 0, done.stderr[-3000:]
+    assert deprecations.written(done.stderr) == []
     folder = Path(f"runs/{recipe}-tiny-cpu")
     results = json.loads((folder / "all_results.json").read_text())
     assert results["eval_loss"] <= results["eval_unigram_loss"] - below
