@@ -9,6 +9,9 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 import accelerate.utils.fsdp_utils
 import datasets
 import deepspeed
+
+# Imported by whatever ZeRO begins with, and it brings all of Inductor along.
+import deepspeed.runtime.zero.muon.muon_optimizer
 import matplotlib.figure
 import torch
 import torch.distributed.fsdp
