@@ -14,7 +14,7 @@ from tests.errors import relative_error
 KINDS = [*VARIANTS, "hybrid"]
 LIMIT = 200
 SIZES = ((2, 64), (2, 65), (2, 1), (4, 130))
-# Those of one graph, where what is asked is another thing than how many there are.
+# Neither is 1, where what is asked is another thing than how many graphs there are.
 LONG = ((2, 65), (4, 130))
 INPUTS = ["plain", "padded", "positions", "packed"]
 # The hybrid has the layers of cosformer and of softmax: what goes wrong in either shows in it.
@@ -79,7 +79,8 @@ def check_compiled(kind, how, dynamic, backend="aot_eager", sizes=SIZES, **field
         check_alike(compiled, model, batch(how, rows, length))
     # One graph for all sizes, and one each where a size is 1: the length, the number of chunks.
     # Left to itself the compiler first takes every size for a fact, then the number of rows.
-    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] <= (3 if dynamic else 4)
+    most = 2 if sizes == LONG else 3 if dynamic else 4
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] <= most
 
 
 def test_b46_compiled_equals_eager():
