@@ -1,6 +1,7 @@
 """What pyproject.toml allows, constraints.txt pins, README.md says and the workflow runs is one."""
 
 import re
+import subprocess
 
 import pytest
 import yaml
@@ -56,11 +57,23 @@ def test_every_tool_knows_the_oldest_python():
 def test_the_workflow_runs_both_ends_and_everything():
     matrix = JOBS["versions"]["strategy"]["matrix"]
     assert matrix == {"versions": ["oldest", "newest"], "python": [pythons()[0], pythons()[-1]]}
-    targets = re.findall(r"^([a-z -]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    assert set(matrix["versions"]) <= {name for line in targets for name in line.split()}
     commands = {name: [step.get("run", "") for step in job["steps"]] for name, job in JOBS.items()}
     assert any(run.startswith('make "$VERSIONS"') for run in commands["versions"])
     assert ".ci/run" in commands["check"]
+
+
+@pytest.mark.parametrize(
+    ("target", "resolution"), [("oldest", "lowest-direct"), ("newest", "highest")]
+)
+def test_make_resolves_checks_and_tests_each_end(target, resolution):
+    command = ["make", "--dry-run", "UV=true", "TORCH_BACKEND=cpu", target]
+    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    environment = f".venv-{target}"
+    install = f"--resolution {resolution} --torch-backend cpu -e '.[test]'"
+    words = re.sub(r"\s*\\\n\s*", " ", said)
+    assert f"VIRTUAL_ENV={environment} true pip install --quiet {install}" in words
+    assert f"{environment}/bin/python -m tests.versions {target}\n" in words
+    assert f"{environment}/bin/python -m pytest -n 2\n" in words
 
 
 @pytest.mark.parametrize(
