@@ -6,6 +6,12 @@ STAMP  := $(VENV)/.installed
 export TOKENIZERS_PARALLELISM := false
 # Models this small gain nothing from a second thread, and lose a lot where another program runs.
 export OMP_NUM_THREADS ?= 1
+# What installs packages into the environment that VIRTUAL_ENV names.
+INSTALL ?= $(BIN)/python -m pip install --quiet
+# `make oldest` and `make newest`: which build of PyTorch, as uv names it (cpu, cu130, …); empty:
+# the one of the package index.
+UV            ?= $(BIN)/uv
+TORCH_BACKEND ?= cpu
 
 .PHONY: demo test slow properties suite gpu kernels kernels-full check format lint types floors \
 	fix help
@@ -16,7 +22,7 @@ help:  ## list the targets
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	VIRTUAL_ENV=$(abspath $(VENV)) $(INSTALL) -c constraints.txt -e '.[dev]'
 	touch $(STAMP)
 
 demo: $(STAMP)  ## pretrain a small cosFormer on the embedded corpus: table, plot, saved model
@@ -36,6 +42,17 @@ properties: $(STAMP)  ## the property tests on new examples: TIMES=10 as many, f
 
 suite: $(STAMP)  ## Transformers' own tests of models, against every model class; FAMILY=cosformer: one family
 	$(BIN)/python -m tests.suite $(if $(FAMILY),--family $(FAMILY))
+
+.PHONY: oldest newest
+oldest: RESOLUTION := lowest-direct
+newest: RESOLUTION := highest
+oldest newest:  ## the default tests with the oldest, the newest versions that are allowed
+	@command -v $(UV) > /dev/null || $(MAKE) $(STAMP)
+	$(UV) venv --quiet --clear --python $(PYTHON) .venv-$@
+	VIRTUAL_ENV=.venv-$@ $(UV) pip install --quiet --resolution $(RESOLUTION) \
+		$(addprefix --torch-backend ,$(TORCH_BACKEND)) -e '.[test]'
+	.venv-$@/bin/python -m tests.versions $@
+	.venv-$@/bin/python -m pytest -n 2
 
 gpu: $(STAMP)  ## the tests that need a GPU
 	$(BIN)/python -m pytest -m gpu

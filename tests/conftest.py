@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import hf_linear_attn as hla
+from tests import deprecations
 
 torch.set_num_threads(1)
 
@@ -70,6 +71,38 @@ def pytest_collection_finish(session):
 def pytest_sessionfinish(session):
     """Libraries that count what is theirs at the end are to find it gone."""
     gc.unfreeze()
+
+
+def pytest_configure(config):
+    deprecations.watch_loggers()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    # Inside of pytest's own recording of warnings, which it hands on to.
+    deprecations.watch_warnings()
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item):
+    result = yield
+    deprecations.fail()
+    return result
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    result = yield
+    deprecations.fail()
+    return result
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item):
+    result = yield
+    deprecations.fail()
+    return result
 
 
 @pytest.fixture(autouse=True)

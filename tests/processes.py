@@ -16,6 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tests import deprecations
+
 ROOT = Path(__file__).parents[1]
 PRELOAD = ["tests.recipes.preloaded"]
 TIMEOUT = 120
@@ -125,10 +127,12 @@ def _child(
     os.chdir(folder)
     os.environ.update(environment)
     _redirect(meeting / f"{rank}.log")
+    deprecations.watch()
     try:
         if processes > 1:
             _meet(meeting, rank, processes)
         found = function(*args)
+        deprecations.fail()
         (meeting / f"{rank}.json").write_text(json.dumps(found))
     except SystemExit as left:
         (meeting / f"{rank}.error").write_text(f"rank {rank}: left with {left.code}")

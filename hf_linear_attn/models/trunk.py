@@ -262,7 +262,7 @@ class LinearAttnModel(LinearAttnPreTrainedModel):
             if seen_tokens(cache) is not None:
                 raise ValueError(
                     "gradient checkpointing cannot continue from a cache; call "
-                    "gradient_checkpointing_disable(), or give all tokens at once."
+                    "activation_checkpointing_disable(), or give all tokens at once."
                 )
             if use_cache or cache is not None:
                 logger.warning_once("no cache is kept under gradient checkpointing.")

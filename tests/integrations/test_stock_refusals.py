@@ -411,7 +411,7 @@ def test_a_model_that_attends_twice_to_one_update_of_the_cache():
     model = hf.DiffLlamaForCausalLM._from_config(config, attn_implementation="transnormer_diag")
     ids = tokens(2, 11)
     with pytest.raises(ValueError, match="more than once for the keys of one update"):
-        model.eval()(ids, past_key_values=LinearStateCache(model.config))
+        model.eval()(ids, cache=LinearStateCache(model.config))
     with torch.no_grad():
         plain = model(ids, use_cache=False).logits
         torch.testing.assert_close(model(ids).logits, plain, rtol=0, atol=1e-5)

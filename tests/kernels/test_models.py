@@ -68,7 +68,7 @@ def test_gradient_checkpointing_of_a_model(ran):
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
-    model.gradient_checkpointing_enable()
+    model.activation_checkpointing_enable()
     ids = torch.randint(3, 100, (1, 6))
     check_gradients(model, input_ids=ids, labels=ids, use_cache=False)
     assert ran == {"forward_pass": 4, "backward_pass": 2, "decode": 0}

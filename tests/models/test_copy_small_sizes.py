@@ -20,4 +20,5 @@ def test_small_blocks_and_few_landmarks_learn_to_copy(variant, monkeypatch):
         return config_class(**fields, **SIZES[variant])
 
     monkeypatch.setitem(VARIANTS, variant, (small, *others))
-    assert copy_task.train(copy_task.build(variant)) >= 0.95
+    # Half the steps of the copy test: both copy 99 % of the tokens after them.
+    assert copy_task.train(copy_task.build(variant), steps=100) >= 0.95

@@ -185,7 +185,6 @@ def test_b31_resizing_the_vocabulary(make_model, tmp_path, sizes, tied):
     assert torch.equal(loaded(input_ids=ids).logits, out.logits)
 
 
-@pytest.mark.filterwarnings("ignore:`gradient_checkpointing_enable` is deprecated")
 @pytest.mark.parametrize("reentrant", [True, False])
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
 def test_b47_gradient_checkpointing_changes_memory_only(make_model, reentrant, dropout):
@@ -194,7 +193,7 @@ def test_b47_gradient_checkpointing_changes_memory_only(make_model, reentrant, d
     for checkpointing in (False, True):
         model = make_model(hidden_dropout_prob=dropout, use_cache=True).train()
         if checkpointing:
-            model.gradient_checkpointing_enable({"use_reentrant": reentrant})
+            model.activation_checkpointing_enable({"use_reentrant": reentrant})
         torch.manual_seed(7)
         loss = model(input_ids=ids, labels=ids).loss
         loss.backward()

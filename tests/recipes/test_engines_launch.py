@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tests import deprecations, processes
 from tests.recipes.long_run import history, write_config
 from tests.recipes.mlm_recipe import RECIPE, ROOT
+from tests.recipes.test_engines import refusal
 
 ACCELERATE = str(Path(sys.executable).with_name("accelerate"))
 pytestmark = pytest.mark.slow
@@ -45,6 +47,7 @@ def test_the_doors_of_ddp_and_zero_lead_to_the_same_losses(tmp_path):
         folder.mkdir()
         done = launch(engine, folder, "--config_overrides", "hidden_dropout_prob=0")
         assert done.returncode == 0, done.stderr[-3000:]
+        assert deprecations.written(done.stderr) == []
         assert done.stdout.count("Masked language modelling") == 1
         sealed = folder / "run" / "checkpoint-8"
         engine_file = json.loads((sealed / "engine.json").read_text())
@@ -54,21 +57,20 @@ def test_the_doors_of_ddp_and_zero_lead_to_the_same_losses(tmp_path):
     assert found["zero2"] == pytest.approx(found["ddp"], abs=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("engine", "more", "message"),
-    [
-        ("zero2", ["--use_cpu", "false"], "the launcher has started 2 processes, but each of them"),
-        ("fsdp2", [], "FSDP needs GPUs and a launcher"),
-    ],
-)
-def test_an_engine_that_would_become_another_is_refused_at_the_door(
-    engine, more, message, tmp_path
-):
-    done = launch(engine, tmp_path, *more)
+def test_zero_that_would_become_another_is_refused_at_the_door(tmp_path):
+    done = launch("zero2", tmp_path, "--use_cpu", "false")
     assert done.returncode != 0
+    message = "the launcher has started 2 processes, but each of them"
     assert f"error: {message}" in done.stderr
     assert not (tmp_path / "run").exists()
     assert not (tmp_path / "compiled").exists()
+
+
+def test_fsdp_that_would_become_another_is_refused_with_what_the_launcher_gives(tmp_path):
+    argv = ["--config", str(write_config(tmp_path))]
+    [[line]] = processes.run(refusal, argv, folder=tmp_path, engine="fsdp2")
+    assert "FSDP needs GPUs and a launcher" in line
+    assert not (tmp_path / "run").exists()
 
 
 WITHOUT_DEEPSPEED = """

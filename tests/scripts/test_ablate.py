@@ -247,9 +247,8 @@ def test_a_grid_of_real_runs(tmp_path, monkeypatch, capsys):
     ]
     write_grid(values)
     monkeypatch.setattr(ABLATE, "RECIPES", ROOT / "recipes")
-    ABLATE.main(["--config", "grid.yaml", "--seeds", "1,2", "--output_dir", "out"])
+    ABLATE.main(["--config", "grid.yaml", "--seeds", "3", "--output_dir", "out"])
     for name in ("relu", "elu-plus-one"):
-        for seed in (1, 2):
-            file = Path("out") / name / f"seed-{seed}" / "all_results.json"
-            assert json.loads(file.read_text())["eval_loss"] > 0
+        file = Path("out") / name / "seed-3" / "all_results.json"
+        assert json.loads(file.read_text())["eval_loss"] > 0
     assert Path("out/plot.png").is_file()
