@@ -2,6 +2,7 @@
 
 import math
 from importlib.util import find_spec
+from typing import Any
 
 import torch
 from transformers import TrainingArguments
@@ -61,18 +62,18 @@ def _check_pairs(args: TrainingArguments) -> None:
 def _check_schedule(args: TrainingArguments) -> None:
     """Make the schedule once, for an optimiser of one number."""
     optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
-    given = args.lr_scheduler_kwargs
+    given: Any = args.lr_scheduler_kwargs
+    kind: Any = args.lr_scheduler_type
+    name = getattr(kind, "value", kind)
     try:
-        get_scheduler(args.lr_scheduler_type, optimizer, 1, 10, dict(given or {}))
+        get_scheduler(kind, optimizer, 1, 10, dict(given or {}))
     except (TypeError, ValueError) as error:
         if given:
             raise ValueError(
-                f"lr_scheduler_kwargs: got {given}, which the schedule "
-                f"{args.lr_scheduler_type.value} refuses: {error}"
+                f"lr_scheduler_kwargs: got {given}, which the schedule {name} refuses: {error}"
             ) from error
         raise ValueError(
-            f"lr_scheduler_type {args.lr_scheduler_type.value}: {error}; name what it needs with "
-            "lr_scheduler_kwargs"
+            f"lr_scheduler_type {name}: {error}; name what it needs with lr_scheduler_kwargs"
         ) from error
 
 
