@@ -65,9 +65,7 @@ def check_types(config: "LinearAttnConfig") -> None:
             type_validator(field.name, getattr(config, field.name), hints[field.name])
         except TypeError as error:
             raise ValueError(f"{type(config).__name__}: {error}") from None
-    dtype = config.dtype
-    if isinstance(dtype, str) and not isinstance(getattr(torch, dtype, None), torch.dtype):
-        raise ValueError(f"dtype is {dtype!r}; expected a type of PyTorch's, such as 'bfloat16'.")
+    _check_dtype("dtype", config.dtype)
     for key in config.id2label or {}:
         if not str(key).isdecimal():
             raise ValueError(f"id2label has the key {key!r}; expected numbers of classes, from 0.")
@@ -88,6 +86,7 @@ def check_keywords(keywords: dict[str, Any]) -> None:
     Raises:
         ValueError: names the keyword, what it holds and what is accepted.
     """
+    _check_dtype("torch_dtype", keywords.get("torch_dtype"))
     count = keywords.get("num_labels")
     if count is not None and (type(count) is not int or count < 0):
         raise ValueError(f"num_labels is {count!r}; expected a number of classes.")
@@ -100,6 +99,12 @@ def _check_bounds(config: "LinearAttnConfig") -> None:
             most = _LARGEST if isinstance(value, int) else _LARGEST_FLOAT
             if value > most:
                 raise ValueError(f"{field.name} is {value}; it must be {most} at most.")
+
+
+def _check_dtype(name: str, value: Any) -> None:
+    named = isinstance(value, str) and isinstance(getattr(torch, value, None), torch.dtype)
+    if not named and not isinstance(value, torch.dtype | None):
+        raise ValueError(f"{name} is {value!r}; expected a type of PyTorch's, such as 'bfloat16'.")
 
 
 def _check_sizes(config: "LinearAttnConfig") -> None:

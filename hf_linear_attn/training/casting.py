@@ -13,9 +13,9 @@ _TRUE = {"true", "yes", "y", "t", "1", "on"}
 _FALSE = {"false", "no", "n", "f", "0", "off"}
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
+def did_you_mean(word: object, known: Iterable[str]) -> str:
     """The end of an error message: the nearest known word, or nothing where none is near."""
-    near = difflib.get_close_matches(word, list(known), n=1)
+    near = difflib.get_close_matches(str(word), list(known), n=1)
     return f"; did you mean {near[0]!r}?" if near else ""
 
 

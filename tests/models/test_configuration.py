@@ -54,6 +54,7 @@ def test_fields_of_another_variant_are_unknown():
         ({"id2label": {"first": "a"}}, "id2label has the key 'first'; expected numbers"),
         ({"num_labels": "3"}, "num_labels is '3'; expected a number"),
         ({"num_labels": -1}, "num_labels is -1"),
+        ({"torch_dtype": "gelu"}, "torch_dtype is 'gelu'; expected a type of PyTorch's"),
         ({"return_dict": "yes"}, "return_dict"),
         ({"problem_type": "choice"}, "problem_type"),
         ({"dtype": "float15"}, "dtype is 'float15'; expected a type of PyTorch's"),

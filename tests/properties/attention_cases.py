@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hf_linear_attn.attention import ATTENTION, build_attention
 from hf_linear_attn.attention.registry import attention_fields
 from hf_linear_attn.attention.rotary import LRPE, RotaryEmbedding
+from tests.properties.choices import evenly
 from tests.reference import real_positions
 
 CAUSAL = [name for name, mechanism in ATTENTION.items() if mechanism.supports_causal]
@@ -157,12 +158,12 @@ def cases(draw, names=None, causal=None, rotary=False, documents=True, dtypes=(t
         documents: draw packed documents, too.
         dtypes: to draw from.
     """
-    name = draw(st.sampled_from(names or list(ATTENTION)))
+    name = draw(evenly(names or ATTENTION))
     causal = draw(st.booleans()) and name in CAUSAL if causal is None else causal
     fields = draw(fields_of(name, causal))
     batch = draw(st.integers(1, 3))
     rotations = [None, "rope", "lrpe"] if rotary else [None]
-    turn = draw(st.sampled_from(rotations))
+    turn = draw(evenly(rotations))
     head_dim = draw(st.integers(1, 9)) * 2 if turn else draw(st.integers(1, 17))
     # The horizon "length" holds as many positions as tokens.
     gaps = fields.get("cos_horizon") != "length" and draw(st.booleans())
@@ -176,10 +177,10 @@ def cases(draw, names=None, causal=None, rotary=False, documents=True, dtypes=(t
         head_dim=head_dim,
         value_dim=draw(st.integers(1, 17)),
         fields=fields,
-        rows=draw(st.none() | st.tuples(*[st.sampled_from(ROWS)] * batch)),
+        rows=draw(st.none() | st.tuples(*[evenly(ROWS)] * batch)),
         documents=documents and draw(st.booleans()),
         gaps=gaps,
         rotary=turn,
-        dtype=draw(st.sampled_from(dtypes)),
+        dtype=draw(evenly(dtypes)),
         seed=draw(st.integers(0, 2**16)),
     )

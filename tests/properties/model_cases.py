@@ -11,6 +11,7 @@ from hf_linear_attn.attention import ATTENTION
 from tests.conftest import VARIANTS
 from tests.models.task_models import HEADS
 from tests.properties.attention_cases import CAUSAL, fields_of
+from tests.properties.choices import evenly
 
 POSITIONS = 24
 """tokens that every model holds"""
@@ -130,7 +131,7 @@ OWN_FIELDS = {
 @st.composite
 def positions_of(draw):
     """How the model knows positions."""
-    kind = draw(st.sampled_from(["learned", "sinusoidal", "rope", "lrpe", "none"]))
+    kind = draw(evenly(["learned", "sinusoidal", "rope", "lrpe", "none"]))
     fields: dict[str, Any] = {"position_embedding_type": kind}
     if kind == "rope":
         linear = {"rope_type": "linear", "rope_theta": 100.0, "factor": 2.0}
@@ -152,11 +153,11 @@ def models(draw, heads=None, decoder=None):
         heads: ends of class names to draw from; None = all.
         decoder: True = decoders alone; None = drawn where the head leaves it open.
     """
-    head = draw(st.sampled_from(heads or ANY_HEAD))
+    head = draw(evenly(heads or ANY_HEAD))
     causal = head == "ForCausalLM" or (
         head != "ForMaskedLM" and (draw(st.booleans()) if decoder is None else decoder)
     )
-    variant = draw(st.sampled_from([v for v in VARIANTS if v in CAUSAL_FAMILIES or not causal]))
+    variant = draw(evenly(v for v in VARIANTS if v in CAUSAL_FAMILIES or not causal))
     fields = {
         "vocab_size": draw(st.integers(12, 20)),
         "max_position_embeddings": POSITIONS,
@@ -220,7 +221,7 @@ def rows(kinds=("left", "right", "holes"), longest=12, most=3):
         lambda count: st.builds(
             Rows,
             lengths=st.tuples(*[st.integers(1, longest)] * count),
-            kinds=st.tuples(*[st.sampled_from(kinds)] * count),
+            kinds=st.tuples(*[evenly(kinds)] * count),
             pads=st.integers(0, 9),
             seed=st.integers(0, 2**16),
         )

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from hf_linear_attn.training.ablation_grid import cells_of, read_grid, run_settings, slug
 from hf_linear_attn.training.ablation_report import CellResult, rich_table, write_report
+from tests.properties.choices import evenly
 from tests.properties.examples import examples
 from tests.properties.recipe_cases import TEXT, WRONG, as_words, settings_of
 from tests.properties.test_recipes import check_refusal, same_environment
@@ -63,7 +64,7 @@ PLACES = [path for path in places(GRID) if path]
 def grids(draw):
     """The grid with up to three things changed, left out or added."""
     grid = copy.deepcopy(GRID)
-    for path in draw(st.lists(st.sampled_from(PLACES), max_size=3, unique=True)):
+    for path in draw(st.lists(evenly(PLACES), max_size=3, unique=True)):
         part = grid
         try:
             for name in path[:-1]:
@@ -73,7 +74,7 @@ def grids(draw):
             continue  # an earlier change took it away
         if isinstance(part, str):
             continue
-        kind = draw(st.sampled_from(["replace", "text", "remove", "add"]))
+        kind = draw(evenly(["replace", "text", "remove", "add"]))
         if kind == "replace":
             part[path[-1]] = draw(WRONG)
         elif kind == "text":

@@ -15,11 +15,12 @@ from hf_linear_attn.training.lra.suite import read_runs
 from hf_linear_attn.training.run_checks import check_training_arguments, parse_arguments
 from hf_linear_attn.training.run_folder import _plain, resolve_arguments
 from hf_linear_attn.training.yaml_files import parse_overrides
+from tests.properties.choices import evenly
 from tests.properties.examples import examples
 from tests.properties.recipe_cases import RECIPES, TEXT, as_words, parser_of, settings_of
 
 LRA_CONFIGS = Path(__file__).parents[2] / "recipes" / "configs" / "lra"
-ANY_RECIPE = st.sampled_from(list(RECIPES))
+ANY_RECIPE = evenly(RECIPES)
 # What Transformers writes in another form, or over by itself.
 REWRITTEN = {
     "accelerator_config", "debug", "disable_tqdm", "do_eval", "gradient_checkpointing",

@@ -7,6 +7,7 @@ from transformers import TrainingArguments
 
 from hf_linear_attn.training.arguments import DataArguments, ModelArguments
 from hf_linear_attn.training.recipe_parser import RecipeParser
+from hf_linear_attn.training.run_checks import check_training_arguments
 
 
 @pytest.mark.parametrize(
@@ -22,6 +23,12 @@ def test_the_field_is_named(argv, message):
     parser = RecipeParser((ModelArguments, DataArguments, TrainingArguments))
     with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
         parser.parse_recipe(["--block_size", "16", *argv])
+
+
+def test_no_reporter_at_all_is_a_reporter_of_no_name():
+    (args,) = RecipeParser(TrainingArguments).parse_recipe(["--report_to", "null", "--use_cpu"])
+    with pytest.raises(ValueError, match="report_to: got None, expected"):
+        check_training_arguments(args)
 
 
 def test_fields_that_only_fail_together_are_named_together():
