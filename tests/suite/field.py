@@ -80,5 +80,6 @@ def load_field(tests: Path) -> Field:
     # They set whatever such a field is called anywhere; our configs refuse what is no field.
     models.set_config_for_less_flaky_test = _coarser_norms
     models._set_config_rope_params = _set_rope
+    models.global_rng.seed(0)
     training = importlib.import_module(f"{PACKAGE}.test_training_mixin")
     return Field(models.ModelTesterMixin, configs.ConfigTester, training.TrainingTesterMixin)
