@@ -2,6 +2,10 @@
 
 They import two modules that the source distribution leaves out, and a table that a third one
 holds; stand-ins for these are entered beside them, and no file of theirs is touched.
+
+Of what lies beside them, the tests of pipelines want models from the Hub, those of tensor
+parallelism and FSDP want plans that our configs do not have, and the clearing of memory between
+tests concerns GPUs: these are left out.
 """
 
 import importlib
