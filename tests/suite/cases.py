@@ -3,6 +3,8 @@
 import unittest
 from typing import Any
 
+from transformers import set_seed
+
 from tests.suite.field import Field
 from tests.suite.subjects import Subject, Tester
 
@@ -27,6 +29,7 @@ def build_case(field: Field, subject: Subject) -> type[unittest.TestCase]:
         model_tester: Any = None
 
         def setUp(self):
+            set_seed(0)
             rotated = "rope" in self._testMethodName
             self.model_tester = Tester(subject, rotated=rotated)
 

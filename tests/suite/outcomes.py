@@ -3,7 +3,7 @@
 import re
 import traceback
 import unittest
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from tests.suite.not_applicable import Entry
@@ -93,6 +93,6 @@ def judge(
     return Outcome(model, test, SKIPPED, skips[0]) if skips else Outcome(model, test, PASSED)
 
 
-def unmet(entries: Iterable[Entry], met: Callable[[Entry], bool]) -> list[Entry]:
+def unmet(entries: Iterable[Entry], outcomes: Sequence[Outcome]) -> list[Entry]:
     """Entries that are about no test that was run."""
-    return [entry for entry in entries if not met(entry)]
+    return [e for e in entries if not any(e.meets(o.model, o.test) for o in outcomes)]

@@ -12,7 +12,7 @@ from tests.suite.outcomes import FAILED, NOT_APPLICABLE, PASSED, SKIPPED, Outcom
 def counts_table(outcomes: Sequence[Outcome]) -> Table:
     """Numbers of tests by model class and status."""
     table = Table(title="Transformers' common tests")
-    table.add_column("model class")
+    table.add_column("model class", overflow="fold")
     for status in (PASSED, FAILED, SKIPPED, NOT_APPLICABLE):
         table.add_column(status, justify="right")
     found = Counter((o.model, o.status) for o in outcomes)
@@ -32,7 +32,8 @@ def reasons_table(outcomes: Sequence[Outcome], status: str) -> Table:
     """Reasons of a status, with the tests and the number of model classes of each."""
     table = Table(title=status, show_lines=True)
     for column in ("reason", "tests", "model classes"):
-        table.add_column(column, justify="right" if column == "model classes" else "left")
+        justify = "right" if column == "model classes" else "left"
+        table.add_column(column, justify=justify, overflow="fold")
     chosen = [o for o in outcomes if o.status == status]
     for reason, _ in Counter(o.detail for o in chosen).most_common():
         of_it = [o for o in chosen if o.detail == reason]

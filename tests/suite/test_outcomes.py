@@ -51,7 +51,7 @@ def test_an_entry_that_meets_no_test_is_stale():
     assert not ENTRY.meets("XForCausalLM", "test_ab")
     assert not ENTRY.meets("XForMaskedLM", "test_a")
     gone = ENTRY._replace(test="test_gone")
-    assert unmet([ENTRY, gone], lambda entry: entry.meets("XForCausalLM", "test_a")) == [gone]
+    assert unmet([ENTRY, gone], [run_test(XForCausalLM("test_a"), [])]) == [gone]
 
 
 def test_errors_are_never_lost_behind_a_skip():
