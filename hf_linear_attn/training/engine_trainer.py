@@ -8,6 +8,7 @@ from transformers import PreTrainedModel, Trainer, TrainerState
 from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 from transformers.trainer_utils import TrainOutput
 
+from hf_linear_attn.training.atomic_files import replaced_files
 from hf_linear_attn.training.best_checkpoint import BestCheckpoint, best_beside
 from hf_linear_attn.training.engines import engine_of
 from hf_linear_attn.training.running_loss import RunningLoss
@@ -86,11 +87,20 @@ class EngineTrainer(Trainer):
     def _save(
         self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None
     ) -> None:
-        """Trainer's; tied weights, of which the engines gather a copy a name, are written once."""
+        """Trainer's; tied weights, of which the engines gather a copy a name, are written once.
+
+        The model of the run takes the place of an earlier one when all of it is written.
+        """
         if state_dict is not None:
             tied = getattr(self.model, "all_tied_weights_keys", {})
             state_dict = {name: w for name, w in state_dict.items() if name not in tied}
-        super()._save(output_dir, state_dict)
+        folder = Path(output_dir or str(self.args.output_dir))
+        if not self.args.should_save or folder != Path(str(self.args.output_dir)):
+            super()._save(output_dir, state_dict)
+            return
+        # A checkpoint is sealed when it is complete; the model of the run is read as it stands.
+        with replaced_files(folder, last="model") as complete:
+            super()._save(str(complete), state_dict)
 
     def take_whole_model(self) -> None:
         """After the last save: `model` becomes the saved one, whole on this process.

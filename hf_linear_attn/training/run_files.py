@@ -7,7 +7,11 @@ from typing import Any
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_utils import rotate_checkpoints
 
-from hf_linear_attn.training.atomic_files import write_atomically
+from hf_linear_attn.training.atomic_files import (
+    remove_half_written,
+    replaced,
+    write_atomically,
+)
 from hf_linear_attn.training.checkpoints import write_engine
 from hf_linear_attn.training.checksums import write_checksums
 from hf_linear_attn.training.engines import engine_of
@@ -39,6 +43,7 @@ class RunFiles(TrainerCallback):
         """Write the run's arguments and the fingerprint of its data; what is equal stays."""
         # The data first: without a run file they belong to nobody.
         self.folder.path.mkdir(parents=True, exist_ok=True)
+        remove_half_written(self.folder.path)
         text = json.dumps(self.fingerprint, indent=1) + "\n"
         write_atomically(self.folder.path / DATA_FILE, text)
         write_run_file(self.folder.path, self.arguments)
@@ -64,6 +69,7 @@ class RunFiles(TrainerCallback):
             args.distributed_state.wait_for_everyone()
         if args.should_save:
             checkpoint = self.folder.path / f"checkpoint-{state.global_step}"
+            remove_half_written(checkpoint)
             write_engine(checkpoint, engine_of(args))
             write_checksums(checkpoint)
             rotate_checkpoints(
@@ -105,6 +111,5 @@ def save_final_state(folder: Path, state: TrainerState) -> None:
         folder: exists.
         state: after training.
     """
-    temporary = folder / f".{STATE_FILE}"
-    state.save_to_json(str(temporary))
-    temporary.replace(folder / STATE_FILE)
+    with replaced(folder / STATE_FILE) as temporary:
+        state.save_to_json(str(temporary))
