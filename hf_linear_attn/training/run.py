@@ -139,7 +139,9 @@ def carry_out(run: Run, console: Console | None = None, *, last: bool = True) ->
         console.print(f"Going on from {folder.checkpoint}", soft_wrap=True)
     results = _train(run, trainer, folder)
     if trainer.is_world_process_zero():
-        run_files.write()  # a complete checkpoint is taken over without any training
+        # A complete checkpoint is taken over without any training, whose callbacks would do this.
+        run_files.write()
+        run_files.remove_old(trainer.state, run.training.save_total_limit)
         trainer.take_whole_model()
         run.finish(trainer, console)
     _publish(run, trainer)

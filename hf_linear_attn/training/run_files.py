@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
-from transformers.trainer_utils import rotate_checkpoints
 
 from hf_linear_attn.training.atomic_files import (
     remove_half_written,
@@ -15,6 +14,7 @@ from hf_linear_attn.training.atomic_files import (
 from hf_linear_attn.training.checkpoints import write_engine
 from hf_linear_attn.training.checksums import write_checksums
 from hf_linear_attn.training.engines import engine_of
+from hf_linear_attn.training.rotation import remove_old_checkpoints
 from hf_linear_attn.training.run_folder import DATA_FILE, STATE_FILE, RunFolder, write_run_file
 
 
@@ -72,9 +72,17 @@ class RunFiles(TrainerCallback):
             remove_half_written(checkpoint)
             write_engine(checkpoint, engine_of(args))
             write_checksums(checkpoint)
-            rotate_checkpoints(
-                str(self.folder.path), self._kept, state.best_model_checkpoint, use_mtime=True
-            )
+            self.remove_old(state, self._kept)
+
+    def remove_old(self, state: TrainerState, limit: int | None) -> None:
+        """Remove all but so many of the newest checkpoints; the last one saved and the best stay.
+
+        Args:
+            state: behind its last save.
+            limit: None keeps all.
+        """
+        best = state.best_model_checkpoint
+        remove_old_checkpoints(self.folder.path, limit, state.global_step, best)
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
