@@ -32,7 +32,7 @@ class EngineTrainer(Trainer):
         super().__init__(*args, **kwargs)
         self._whole_was_taken = False
         self._running_loss, self._best = RunningLoss(self), BestCheckpoint()
-        # First of all: another callback may seal the checkpoint into which they write.
+        # First of all: what they read is there for the others.
         self.callback_handler.callbacks[:0] = [self._running_loss, self._best]
         asked = engine_of(self.args)
         if asked.is_sharded != self.is_sharded:
@@ -83,6 +83,10 @@ class EngineTrainer(Trainer):
         self._save(output_dir, state_dict=cast(dict[str, Any], weights))
         if self.args.push_to_hub and not _internal_call:
             self.push_to_hub(commit_message="Model save", revision=self.args.hub_revision)
+
+    def _save_checkpoint(self, model: torch.nn.Module, trial: Any) -> None:
+        self._running_loss.write()
+        super()._save_checkpoint(model, trial)
 
     def _save(
         self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None
@@ -151,7 +155,10 @@ class EngineTrainer(Trainer):
         if loss is None:
             last = [entry["loss"] for entry in state.log_history if "loss" in entry][-1:]
             loss = last[0] if last else float("nan")
-        return TrainOutput(state.global_step, loss, {"train_loss": loss})
+        metrics = {"total_flos": state.total_flos, "train_loss": loss}
+        # As at the end of training; the mean is not that of this process, which has no steps.
+        super().log(metrics)
+        return TrainOutput(state.global_step, loss, metrics)
 
 
 def _class_of(model: torch.nn.Module) -> type[PreTrainedModel]:

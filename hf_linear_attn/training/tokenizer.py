@@ -83,6 +83,10 @@ def _load(name: str) -> PreTrainedTokenizerFast:
         if "trust_remote_code" in str(error):
             reason = "it has code of its own, which is never run here"
         raise ValueError(f"tokenizer {name!r} cannot be loaded: {reason}") from error
+    for where_it_was in ("is_local", "local_files_only"):
+        # Saved again, it is elsewhere; a run that goes on saves the same tokenizer as one that
+        # was not stopped.
+        tokenizer.init_kwargs.pop(where_it_was, None)
     if not isinstance(tokenizer, PreTrainedTokenizerFast):
         raise ValueError(
             f"tokenizer {name!r} is a {type(tokenizer).__name__}; expected a fast tokenizer, which "

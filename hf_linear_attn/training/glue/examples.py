@@ -64,6 +64,7 @@ def build_examples(
         new_fingerprint=_key(rows, how),
         desc=f"Tokenizing ({name})",
     )
+    _forget_last_call(how.tokenizer)
     cut = int(np.sum(examples["was_cut"]))
     examples = examples.remove_columns("was_cut")
     if labels is not None:
@@ -106,11 +107,9 @@ def _key(rows: "Dataset", how: Tokenization) -> str:
     """What the cache of `datasets` knows the examples by: rows, rule and tokenizer."""
     from datasets.fingerprint import Hasher
 
-    tokenizer = how.tokenizer.backend_tokenizer
-    tokenizer.no_truncation()  # state of the last call, not of the tokenizer
-    tokenizer.no_padding()
+    _forget_last_call(how.tokenizer)
     code = inspect.getsource(sys.modules[__name__])
-    settings = [how.max_length, how.token_types, tokenizer.to_str()]
+    settings = [how.max_length, how.token_types, how.tokenizer.backend_tokenizer.to_str()]
     return Hasher.hash([rows._fingerprint, code, *settings])
 
 
