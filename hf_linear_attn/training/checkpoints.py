@@ -140,6 +140,19 @@ class DamagedFileError(Exception):
     """A file that is missing or cannot be used; the message names it."""
 
 
+def check_model(folder: Path) -> None:
+    """Read config and tokenizer of a saved model, and open its weights.
+
+    Raises:
+        DamagedFileError: a file is missing, cut off or unreadable.
+    """
+    config = read_json(folder / "config.json")
+    if config.get("model_type") not in _WITHOUT_TOKENIZER:
+        for name in _TOKENIZER_FILES:
+            read_json(folder / name)
+    check_weights(folder)
+
+
 def check_weights(folder: Path) -> None:
     """Open the files of a saved model's weights, one file or several shards.
 
@@ -180,11 +193,7 @@ def read_json(file: Path) -> dict[str, Any]:
 
 def _check_kinds(checkpoint: Path) -> None:
     _check_keys(checkpoint / _STATE, read_json(checkpoint / _STATE), _STATE_KEYS)
-    config = read_json(checkpoint / "config.json")
-    if config.get("model_type") not in _WITHOUT_TOKENIZER:
-        for name in _TOKENIZER_FILES:
-            read_json(checkpoint / name)
-    check_weights(checkpoint)
+    check_model(checkpoint)
     engine = saved_engine(checkpoint)
     for file in _rng_files(checkpoint, engine.processes):
         _check_keys(file, _read_torch_file(file), ("cpu",))

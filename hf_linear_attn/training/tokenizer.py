@@ -15,7 +15,7 @@ from tokenizers import (
     processors,
     trainers,
 )
-from transformers import AutoTokenizer, PreTrainedTokenizerFast
+from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 SPECIAL_TOKENS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")  # RoBERTa's; ids 0 to 4
 SMALLEST_VOCABULARY = len(SPECIAL_TOKENS) + 256
@@ -65,6 +65,17 @@ def load_or_train_tokenizer(
     if causal:
         _leave_open(tokenizer)
     return tokenizer
+
+
+def describe_tokenizer(name: str | None, tokenizer: PreTrainedTokenizerBase) -> str:
+    """Say, in one line, whether a tokenizer was trained or loaded.
+
+    Args:
+        name: as given to `load_or_train_tokenizer`.
+        tokenizer: what that returned.
+    """
+    whose = "trained on the training text" if name is None else f"that of {name}"
+    return f"Tokenizer: {whose}, {len(tokenizer):,} tokens"
 
 
 def edge_tokens(tokenizer: PreTrainedTokenizerFast) -> tuple[int | None, int | None]:

@@ -43,7 +43,7 @@ from hf_linear_attn.training.run_checks import (
     longer_run,
 )
 from hf_linear_attn.training.run_folder import RunFolder
-from hf_linear_attn.training.tokenizer import check_vocabulary_size
+from hf_linear_attn.training.tokenizer import check_vocabulary_size, describe_tokenizer
 from hf_linear_attn.training.trainer import RecipeTrainer
 
 
@@ -78,12 +78,13 @@ class GlueRun(Run):
         """Tokenizer, examples, baseline."""
         model = self.args.model
         tokenizer = folder.checkpoint or model.tokenizer_name or model.model_name_or_path
+        self.tokenizer_name = None if tokenizer is None else str(tokenizer)
         self.data = prepare_task(
             self.args.task,
             self.task,
             self.sources,
             self.checkpoint,
-            tokenizer_name=None if tokenizer is None else str(tokenizer),
+            tokenizer_name=self.tokenizer_name,
             vocab_size=model.vocab_size,
             tokenizer_type=model.tokenizer_type,
             token_types=self.token_types,
@@ -104,8 +105,9 @@ class GlueRun(Run):
             check_rows(self.args.task, self.task, self.sources, self.checkpoint)
 
     def describe(self) -> list[str]:
-        """The task, its rows, and how they were chosen."""
-        return list(self.data.description)
+        """The tokenizer, the task, its rows, and how they were chosen."""
+        tokenizer = describe_tokenizer(self.tokenizer_name, self.data.tokenizer)
+        return [tokenizer, *self.data.description]
 
     def build_model(self) -> PreTrainedModel:
         """New, or on a saved trunk, with the classes in the model's order."""
