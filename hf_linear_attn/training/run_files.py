@@ -107,8 +107,9 @@ def check_same_data(folder: RunFolder, fingerprint: dict[str, str]) -> None:
         changed = [name for name in fingerprint if before.get(name) != fingerprint[name]]
         raise ValueError(
             f"the {' and '.join(changed)} examples are not those that the run in {folder.path} has "
-            "begun with: the text behind them was changed; bring the old text back or choose "
-            "another output_dir (nothing was changed)"
+            "begun with: the text behind them was changed, or the cache of `datasets` is damaged; "
+            "bring the old text back, delete the cache, or choose another output_dir (nothing was "
+            "changed)"
         )
 
 

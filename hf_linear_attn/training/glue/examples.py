@@ -113,8 +113,19 @@ def _key(rows: "Dataset", how: Tokenization) -> str:
     return Hasher.hash([rows._fingerprint, code, *settings])
 
 
-def labeled_fingerprint(examples: "Dataset") -> str:
-    """A digest of tokens and labels, by which a run recognises its data."""
+def _forget_last_call(tokenizer: PreTrainedTokenizerFast) -> None:
+    """How a tokenizer cuts and pads is state of its last call, with which it would be saved."""
+    tokenizer.backend_tokenizer.no_truncation()
+    tokenizer.backend_tokenizer.no_padding()
+
+
+def labeled_fingerprint(examples: "Dataset", vocab_size: int) -> str:
+    """A digest of tokens and labels, by which a run recognises its data.
+
+    Args:
+        examples: with labels.
+        vocab_size: see `examples_fingerprint`, which refuses other tokens.
+    """
     labels = np.asarray(examples["labels"], dtype="<f8").tobytes()
     digest = hashlib.blake2b(labels, digest_size=16).hexdigest()
-    return f"{examples_fingerprint(examples)}-{digest}"
+    return f"{examples_fingerprint(examples, vocab_size)}-{digest}"

@@ -18,6 +18,7 @@ from transformers.trainer_utils import TrainOutput
 
 from hf_linear_attn.integrations.model_card import write_model_card
 from hf_linear_attn.training import model_setup
+from hf_linear_attn.training.cache_damage import damaged_cache_is_named
 from hf_linear_attn.training.callbacks import LossCurve, write_loss_curve
 from hf_linear_attn.training.engines import launch_words
 from hf_linear_attn.training.glue.arguments import GlueArguments
@@ -101,7 +102,8 @@ class GlueRun(Run):
 
     def check_rows(self) -> None:
         """Read the rows and look at their labels, without tokenizing anything; after `check`."""
-        with self.training.main_process_first(desc="reading rows"):
+        first = self.training.main_process_first(desc="reading rows")
+        with first, damaged_cache_is_named():
             check_rows(self.args.task, self.task, self.sources, self.checkpoint)
 
     def describe(self) -> list[str]:
