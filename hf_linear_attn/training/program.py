@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
+from hf_linear_attn.training.children import end_children_with_this_process
 from hf_linear_attn.training.outer_faults import outer_fault
 
 _USER_MISTAKES = (
@@ -51,6 +52,7 @@ def run_program(main: Callable[[list[str]], None], argv: Sequence[str] | None = 
             refuses, such as a file that is missing), code 1 after a fault of `outer_faults`, each
             with one line on stderr. With `--debug` the exception itself is raised.
     """
+    end_children_with_this_process()
     arguments, debug = _take_debug(list(sys.argv[1:] if argv is None else argv))
     try:
         main(arguments)
