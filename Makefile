@@ -13,8 +13,8 @@ INSTALL ?= $(BIN)/python -m pip install --quiet
 UV            ?= $(BIN)/uv
 TORCH_BACKEND ?= cpu
 
-.PHONY: demo test slow properties suite gpu kernels kernels-full check format lint types floors \
-	fix help
+.PHONY: demo test slow properties suite gpu kernels kernels-full faults check format lint types \
+	floors fix help
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -63,6 +63,9 @@ kernels: $(STAMP)  ## Triton kernels without a GPU: interpreter, and compiles fo
 
 kernels-full: $(STAMP)  ## every entry of the launch table compiled with every pattern
 	$(BIN)/python -m tests.kernels.gate --full
+
+faults: $(STAMP)  ## runs that are killed a hundred times, full disks, damaged files, lost processes
+	$(BIN)/python -m tests.faults
 
 format: $(STAMP)  ## is the code formatted?
 	$(BIN)/ruff format --check .

@@ -8,7 +8,9 @@ would give them for one of the recipes' own files.
 import json
 import multiprocessing
 import multiprocessing.connection
+import multiprocessing.forkserver
 import os
+import signal
 import sys
 import time
 import traceback
@@ -85,6 +87,29 @@ def _start(
     engine: str | None,
 ) -> tuple[Path, list[Any]]:
     """Start the processes and wait for their end; the folder of what they left, and they."""
+    meeting, started = begin(function, args, folder, processes, engine)
+    try:
+        _wait(started)
+    finally:
+        for process in started:
+            process.kill()
+            process.join()
+    return meeting, started
+
+
+def begin(
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    folder: Path,
+    processes: int = 1,
+    engine: str | None = None,
+) -> tuple[Path, list[Any]]:
+    """Start processes as `run` does, and leave them to the caller.
+
+    Returns:
+        The folder of what they leave: `<rank>.log`, printed so far, `<rank>.json`, returned, or
+        `<rank>.error`; and the processes.
+    """
     environment = {} if engine is None else launcher_environment(engine)
     folder.mkdir(parents=True, exist_ok=True)
     meeting = folder / f"meeting-{len(list(folder.glob('meeting-*')))}"
@@ -97,13 +122,14 @@ def _start(
     ]
     for process in started:
         process.start()
-    try:
-        _wait(started)
-    finally:
-        for process in started:
-            process.kill()
-            process.join()
     return meeting, started
+
+
+def end() -> None:
+    """End the fork server, if there is one, without the farewells of its libraries."""
+    server = multiprocessing.forkserver._forkserver._forkserver_pid
+    if server is not None:
+        os.kill(server, signal.SIGKILL)
 
 
 def _wait(started: list[Any]) -> None:

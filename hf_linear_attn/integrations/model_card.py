@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -138,7 +139,13 @@ def write_model_card(folder: Path, facts: CardFacts) -> Path:
         uncited=[name for name in dict.fromkeys(facts.mechanisms) if name not in known],
     )
     target = folder / "README.md"
-    card.save(target)
+    # Cut off while it is written, the card of before would be lost.
+    temporary = folder / f".README.md.{os.getpid()}"
+    try:
+        card.save(temporary)
+        temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)
     return target
 
 

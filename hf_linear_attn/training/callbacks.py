@@ -15,6 +15,7 @@ from transformers import (
     TrainingArguments,
 )
 
+from hf_linear_attn.training.atomic_files import replaced
 from hf_linear_attn.training.collators import MaskedLMCollator
 
 _CURVE_COLUMNS = {
@@ -146,11 +147,13 @@ def write_loss_curve(
     measured = {column for row in ordered for column in row}
     # The utilisation alone is not known everywhere.
     columns = [c for c in _CURVE_COLUMNS.values() if c != "mfu" or c in measured]
-    with open(folder / "loss_curve.csv", "w", newline="", encoding="utf-8") as file:
+    table = folder / "loss_curve.csv"
+    with replaced(table) as path, open(path, "w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, fieldnames=columns)
         writer.writeheader()
         writer.writerows(ordered)
-    _draw(ordered, folder / "loss_curve.png", unigram, label)
+    with replaced(folder / "loss_curve.png") as path:
+        _draw(ordered, path, unigram, label)
 
 
 def _draw(rows: list[dict[str, float]], path: Path, unigram: float | None, label: str) -> None:
@@ -171,4 +174,4 @@ def _draw(rows: list[dict[str, float]], path: Path, unigram: float | None, label
     axes.set_ylabel(label)
     axes.grid(alpha=0.3)
     axes.legend()
-    figure.savefig(path, dpi=120)
+    figure.savefig(path, format="png", dpi=120)

@@ -86,6 +86,11 @@ def prepare_causal_lm(
             documents["validation"], tokenizer, data_args, layout, task_args.stride
         )
         examples["validation"] = windows
+    # First of all that reads the rows: it tells damaged ones.
+    fingerprint = {
+        "training": examples_fingerprint(beginning(examples["train"]), len(tokenizer)),
+        "evaluation": examples_fingerprint(examples["validation"], len(tokenizer)),
+    }
     collator = CausalLMCollator(tokenizer)
     evaluation = examples["validation"]
     if "labels" not in evaluation.column_names:
@@ -99,10 +104,7 @@ def prepare_causal_lm(
         collator=collator,
         unigram=unigram_baseline(counts, _never_predicted(tokenizer, layout), evaluation),
         description=describe(examples),
-        fingerprint={
-            "training": examples_fingerprint(beginning(examples["train"])),
-            "evaluation": examples_fingerprint(examples["validation"]),
-        },
+        fingerprint=fingerprint,
     )
 
 

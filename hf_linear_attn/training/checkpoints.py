@@ -37,13 +37,23 @@ def checkpoint_steps(checkpoint: Path) -> int:
     return int(checkpoint.name.rpartition("-")[2])
 
 
+def all_checkpoints(folder: Path) -> list[Path]:
+    """The folders `checkpoint-<steps>` of a run, complete or not, in the order of their steps."""
+    found = [
+        path
+        for path in folder.glob("checkpoint-*")
+        if path.is_dir() and path.name.removeprefix("checkpoint-").isdigit()
+    ]
+    return sorted(found, key=checkpoint_steps)
+
+
 def newest_checkpoint(folder: Path) -> Path | None:
     """The saved folder `checkpoint-<steps>` with the most steps, None where there is none.
 
     A folder whose saving was interrupted does not count, see `unfinished_checkpoints`.
     """
     unfinished = unfinished_checkpoints(folder)
-    return max(set(_checkpoints(folder)) - set(unfinished), key=checkpoint_steps, default=None)
+    return max(set(all_checkpoints(folder)) - set(unfinished), key=checkpoint_steps, default=None)
 
 
 def unfinished_checkpoints(folder: Path) -> list[Path]:
@@ -53,7 +63,7 @@ def unfinished_checkpoints(folder: Path) -> list[Path]:
     last of its own files, or other checkpoints of the run have checksums of an earlier step. Where
     several processes write, the state says nothing of the others: checksums alone count.
     """
-    found = _checkpoints(folder)
+    found = all_checkpoints(folder)
     with_checksums = [p for p in found if (p / CHECKSUMS_FILE).is_file()]
     first = min(map(checkpoint_steps, with_checksums), default=None)
     return [
@@ -130,6 +140,19 @@ class DamagedFileError(Exception):
     """A file that is missing or cannot be used; the message names it."""
 
 
+def check_model(folder: Path) -> None:
+    """Read config and tokenizer of a saved model, and open its weights.
+
+    Raises:
+        DamagedFileError: a file is missing, cut off or unreadable.
+    """
+    config = read_json(folder / "config.json")
+    if config.get("model_type") not in _WITHOUT_TOKENIZER:
+        for name in _TOKENIZER_FILES:
+            read_json(folder / name)
+    check_weights(folder)
+
+
 def check_weights(folder: Path) -> None:
     """Open the files of a saved model's weights, one file or several shards.
 
@@ -168,22 +191,9 @@ def read_json(file: Path) -> dict[str, Any]:
     return content
 
 
-def _checkpoints(folder: Path) -> list[Path]:
-    found = [
-        path
-        for path in folder.glob("checkpoint-*")
-        if path.is_dir() and path.name.removeprefix("checkpoint-").isdigit()
-    ]
-    return sorted(found, key=checkpoint_steps)
-
-
 def _check_kinds(checkpoint: Path) -> None:
     _check_keys(checkpoint / _STATE, read_json(checkpoint / _STATE), _STATE_KEYS)
-    config = read_json(checkpoint / "config.json")
-    if config.get("model_type") not in _WITHOUT_TOKENIZER:
-        for name in _TOKENIZER_FILES:
-            read_json(checkpoint / name)
-    check_weights(checkpoint)
+    check_model(checkpoint)
     engine = saved_engine(checkpoint)
     for file in _rng_files(checkpoint, engine.processes):
         _check_keys(file, _read_torch_file(file), ("cpu",))

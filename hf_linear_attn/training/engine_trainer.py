@@ -8,6 +8,7 @@ from transformers import PreTrainedModel, Trainer, TrainerState
 from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 from transformers.trainer_utils import TrainOutput
 
+from hf_linear_attn.training.atomic_files import replaced_files
 from hf_linear_attn.training.best_checkpoint import BestCheckpoint, best_beside
 from hf_linear_attn.training.engines import engine_of
 from hf_linear_attn.training.running_loss import RunningLoss
@@ -31,7 +32,7 @@ class EngineTrainer(Trainer):
         super().__init__(*args, **kwargs)
         self._whole_was_taken = False
         self._running_loss, self._best = RunningLoss(self), BestCheckpoint()
-        # First of all: another callback may seal the checkpoint into which they write.
+        # First of all: what they read is there for the others.
         self.callback_handler.callbacks[:0] = [self._running_loss, self._best]
         asked = engine_of(self.args)
         if asked.is_sharded != self.is_sharded:
@@ -83,14 +84,27 @@ class EngineTrainer(Trainer):
         if self.args.push_to_hub and not _internal_call:
             self.push_to_hub(commit_message="Model save", revision=self.args.hub_revision)
 
+    def _save_checkpoint(self, model: torch.nn.Module, trial: Any) -> None:
+        self._running_loss.write()
+        super()._save_checkpoint(model, trial)
+
     def _save(
         self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None
     ) -> None:
-        """Trainer's; tied weights, of which the engines gather a copy a name, are written once."""
+        """Trainer's; tied weights, of which the engines gather a copy a name, are written once.
+
+        The model of the run takes the place of an earlier one when all of it is written.
+        """
         if state_dict is not None:
             tied = getattr(self.model, "all_tied_weights_keys", {})
             state_dict = {name: w for name, w in state_dict.items() if name not in tied}
-        super()._save(output_dir, state_dict)
+        folder = Path(output_dir or str(self.args.output_dir))
+        if not self.args.should_save or folder != Path(str(self.args.output_dir)):
+            super()._save(output_dir, state_dict)
+            return
+        # A checkpoint is sealed when it is complete; the model of the run is read as it stands.
+        with replaced_files(folder, last="model") as complete:
+            super()._save(str(complete), state_dict)
 
     def take_whole_model(self) -> None:
         """After the last save: `model` becomes the saved one, whole on this process.
@@ -141,7 +155,10 @@ class EngineTrainer(Trainer):
         if loss is None:
             last = [entry["loss"] for entry in state.log_history if "loss" in entry][-1:]
             loss = last[0] if last else float("nan")
-        return TrainOutput(state.global_step, loss, {"train_loss": loss})
+        metrics = {"total_flos": state.total_flos, "train_loss": loss}
+        # As at the end of training; the mean is not that of this process, which has no steps.
+        super().log(metrics)
+        return TrainOutput(state.global_step, loss, metrics)
 
 
 def _class_of(model: torch.nn.Module) -> type[PreTrainedModel]:

@@ -1,21 +1,42 @@
 """A fingerprint of tokenised examples: a run that goes on must find the data it has begun with."""
 
 import hashlib
+from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 _ROWS_AT_ONCE = 1_000
 
 
-def examples_fingerprint(dataset: Any) -> str:
+def examples_fingerprint(dataset: Any, vocab_size: int) -> str:
     """A BLAKE2b digest of the rows' tokens, in order, in hexadecimal digits.
 
     Args:
         dataset: a `datasets.Dataset` or `IterableDataset` with a column `input_ids`, read once
             from beginning to end.
+        vocab_size: number of tokens of the tokenizer.
+
+    Raises:
+        ValueError: a row has a token that the tokenizer does not have: it came from a cache that
+            is damaged.
     """
     digest = hashlib.blake2b(digest_size=16)
     for table in dataset.select_columns("input_ids").with_format("arrow").iter(_ROWS_AT_ONCE):
         rows = table["input_ids"].combine_chunks()
+        _check_tokens(rows.flatten().to_numpy(zero_copy_only=False), vocab_size, dataset)
         for part in (rows.value_lengths(), rows.flatten()):
             digest.update(part.to_numpy(zero_copy_only=False).astype("<i8").tobytes())
     return digest.hexdigest()
+
+
+def _check_tokens(ids: np.ndarray, vocab_size: int, dataset: Any) -> None:
+    if not len(ids) or (ids.min() >= 0 and ids.max() < vocab_size):
+        return
+    strange = ids[(ids < 0) | (ids >= vocab_size)][0]
+    files = {str(Path(file["filename"]).parent) for file in getattr(dataset, "cache_files", ())}
+    raise ValueError(
+        f"the examples hold the token {strange}, and the tokenizer has 0 to {vocab_size - 1}: the "
+        f"cache of `datasets` is damaged{' in ' if files else ''}{', '.join(sorted(files))}; "
+        "delete that folder, and give the same command again, which makes it anew"
+    )

@@ -32,6 +32,7 @@ from hf_linear_attn.training.run_checks import (
     longer_run,
 )
 from hf_linear_attn.training.run_folder import RunFolder
+from hf_linear_attn.training.tokenizer import describe_tokenizer
 from hf_linear_attn.training.trainer import LanguageModelTrainer, RecipeTrainer
 
 
@@ -87,8 +88,9 @@ class LanguageModelRun(Run):
         """Tokenizer, examples, unigram model; a run that goes on keeps the tokenizer it has."""
         args = self.model_args
         tokenizer = folder.checkpoint or args.tokenizer_name or args.model_name_or_path
+        self.tokenizer_name = None if tokenizer is None else str(tokenizer)
         text = {
-            "tokenizer_name": None if tokenizer is None else str(tokenizer),
+            "tokenizer_name": self.tokenizer_name,
             "vocab_size": args.vocab_size,
             "max_length": self.max_length,
             "seed": self.training.seed,
@@ -98,8 +100,12 @@ class LanguageModelRun(Run):
         return self.data.fingerprint
 
     def describe(self) -> list[str]:
-        """Where the text is from, and how many examples it gave."""
-        return [data_source(self.data_args), self.data.description]
+        """Where text and tokenizer are from, and how many examples the text gave."""
+        return [
+            data_source(self.data_args),
+            describe_tokenizer(self.tokenizer_name, self.data.tokenizer),
+            self.data.description,
+        ]
 
     def build_model(self) -> PreTrainedModel:
         """New or saved, with the tokenizer's vocabulary."""

@@ -68,6 +68,11 @@ def prepare_masked_lm(
         data_args, tokenizer_name, vocab_size, max_length, seed, tokenizer_type=tokenizer_type
     )
     examples = build_examples(documents, tokenizer, data_args)
+    # First of all that reads the rows: it tells damaged ones.
+    fingerprint = {
+        "training": examples_fingerprint(beginning(examples["train"]), len(tokenizer)),
+        "evaluation": examples_fingerprint(examples["validation"], len(tokenizer)),
+    }
     collator = _collator(tokenizer, masking_args, masking_args.mlm_probability, seed)
     rate = masking_args.eval_mlm_probability
     rate = masking_args.mlm_probability if rate is None else rate
@@ -82,10 +87,7 @@ def prepare_masked_lm(
         collator=collator,
         unigram=unigram_baseline(counts, tokenizer.all_special_ids, evaluation),
         description=describe(examples),
-        fingerprint={
-            "training": examples_fingerprint(beginning(examples["train"])),
-            "evaluation": examples_fingerprint(examples["validation"]),
-        },
+        fingerprint=fingerprint,
     )
 
 

@@ -1,9 +1,15 @@
-"""Programs: a user's mistake is one line and exit code 2, everything else keeps its traceback."""
+"""Programs: what a user can mend is one line, everything else keeps its traceback.
+
+The exit code is 2 after a mistake of the user, 1 after a fault of disk or network.
+"""
 
 import argparse
 import sys
 from collections.abc import Callable, Sequence
 from typing import NoReturn
+
+from hf_linear_attn.training.children import end_children_with_this_process
+from hf_linear_attn.training.outer_faults import outer_fault
 
 _USER_MISTAKES = (
     ValueError,
@@ -43,28 +49,31 @@ def run_program(main: Callable[[list[str]], None], argv: Sequence[str] | None = 
 
     Raises:
         SystemExit: code 2 after a user's mistake (a `ValueError`, or what the operating system
-            refuses, such as a file that is missing, or a disk that is full), with one line on
-            stderr. With `--debug` the mistake itself is raised.
+            refuses, such as a file that is missing), code 1 after a fault of `outer_faults`, each
+            with one line on stderr. With `--debug` the exception itself is raised.
     """
+    end_children_with_this_process()
     arguments, debug = _take_debug(list(sys.argv[1:] if argv is None else argv))
     try:
         main(arguments)
-    except Exception as mistake:
-        if debug or not _is_of_the_user(mistake):
+    except Exception as error:
+        fault = outer_fault(error)
+        if debug or (fault is None and not _is_of_the_user(error)):
             raise
-        sys.stderr.write(f"error: {_one_line(mistake)}\n")
-        raise SystemExit(2) from None
+        message = fault or str(error).strip() or type(error).__name__
+        sys.stderr.write(f"error: {_one_line(message)}\n")
+        raise SystemExit(2 if fault is None else 1) from None
 
 
 def _is_of_the_user(error: Exception) -> bool:
-    """A mistake, or what the operating system says of a file: a full disk, too long a name."""
+    """A mistake, or what the operating system says of a file, such as too long a name."""
     said = isinstance(error, OSError) and error.errno is not None
     return said or isinstance(error, _USER_MISTAKES)
 
 
-def _one_line(mistake: Exception) -> str:
-    """What it says, in one line that a terminal takes for nothing but text."""
-    message = " ".join(str(mistake).split()) or type(mistake).__name__
+def _one_line(message: str) -> str:
+    """In one line that a terminal takes for nothing but text."""
+    message = " ".join(message.split())
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in message)
 
 

@@ -17,7 +17,12 @@ from transformers.trainer_utils import TrainOutput
 from hf_linear_attn.integrations.hub_access import check_may_write
 from hf_linear_attn.integrations.hub_errors import hub_errors
 from hf_linear_attn.training.arguments import ModelArguments
-from hf_linear_attn.training.checkpoints import check_same_engine
+from hf_linear_attn.training.cache_damage import damaged_cache_is_named
+from hf_linear_attn.training.checkpoints import (
+    DamagedFileError,
+    check_model,
+    check_same_engine,
+)
 from hf_linear_attn.training.engines import built_whole, engine_of
 from hf_linear_attn.training.preemption import StopOnSigterm
 from hf_linear_attn.training.run_checks import (
@@ -27,7 +32,12 @@ from hf_linear_attn.training.run_checks import (
     check_training_arguments,
 )
 from hf_linear_attn.training.run_files import RunFiles, check_same_data, save_final_state
-from hf_linear_attn.training.run_folder import RunFolder, open_run_folder, resolve_arguments
+from hf_linear_attn.training.run_folder import (
+    STATE_FILE,
+    RunFolder,
+    open_run_folder,
+    resolve_arguments,
+)
 from hf_linear_attn.training.trainer import RecipeTrainer
 
 
@@ -124,7 +134,11 @@ def carry_out(run: Run, console: Console | None = None, *, last: bool = True) ->
         check_same_engine(folder.checkpoint, engine_of(run.training))
     for path in folder.unfinished:
         console.print(f"Passing over {path}: its saving was interrupted", soft_wrap=True)
-    with run.training.main_process_first(desc="data preparation"):
+    if folder.begins_anew:
+        told = f"Beginning anew in {folder.path}: it holds no complete checkpoint"
+        console.print(told, soft_wrap=True)
+    first = run.training.main_process_first(desc="data preparation")
+    with first, damaged_cache_is_named():
         fingerprint = run.prepare(folder)
     check_same_data(folder, fingerprint)
     console.print(*run.describe(), sep="\n", soft_wrap=True, markup=False, highlight=False)
@@ -139,7 +153,9 @@ def carry_out(run: Run, console: Console | None = None, *, last: bool = True) ->
         console.print(f"Going on from {folder.checkpoint}", soft_wrap=True)
     results = _train(run, trainer, folder)
     if trainer.is_world_process_zero():
-        run_files.write()  # a complete checkpoint is taken over without any training
+        # A complete checkpoint is taken over without any training, whose callbacks would do this.
+        run_files.write()
+        run_files.remove_old(trainer.state, run.training.save_total_limit)
         trainer.take_whole_model()
         run.finish(trainer, console)
     _publish(run, trainer)
@@ -168,7 +184,14 @@ def _peak_tflops(run: Run) -> float | None:
 
 
 def _say_finished(run: Run, folder: RunFolder, console: Console) -> None:
-    console.print(f"{folder.path} holds this run, finished; nothing was changed. To go on:")
+    console.print(f"{folder.path} holds this run, finished; nothing was changed.", soft_wrap=True)
+    try:
+        check_model(folder.path)
+    except DamagedFileError as error:
+        told = f"But {error}: delete {folder.path / STATE_FILE}, and this command saves it again."
+        console.print(told, soft_wrap=True, markup=False)
+        return
+    console.print("To go on:")
     for purpose, command in run.commands():
         console.print(f"\n# {purpose}\n{command}", soft_wrap=True, markup=False)
 

@@ -5,12 +5,16 @@ from pathlib import Path
 from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
-from transformers.trainer_utils import rotate_checkpoints
 
-from hf_linear_attn.training.atomic_files import write_atomically
+from hf_linear_attn.training.atomic_files import (
+    remove_half_written,
+    replaced,
+    write_atomically,
+)
 from hf_linear_attn.training.checkpoints import write_engine
 from hf_linear_attn.training.checksums import write_checksums
 from hf_linear_attn.training.engines import engine_of
+from hf_linear_attn.training.rotation import remove_old_checkpoints
 from hf_linear_attn.training.run_folder import DATA_FILE, STATE_FILE, RunFolder, write_run_file
 
 
@@ -39,6 +43,7 @@ class RunFiles(TrainerCallback):
         """Write the run's arguments and the fingerprint of its data; what is equal stays."""
         # The data first: without a run file they belong to nobody.
         self.folder.path.mkdir(parents=True, exist_ok=True)
+        remove_half_written(self.folder.path)
         text = json.dumps(self.fingerprint, indent=1) + "\n"
         write_atomically(self.folder.path / DATA_FILE, text)
         write_run_file(self.folder.path, self.arguments)
@@ -64,11 +69,20 @@ class RunFiles(TrainerCallback):
             args.distributed_state.wait_for_everyone()
         if args.should_save:
             checkpoint = self.folder.path / f"checkpoint-{state.global_step}"
+            remove_half_written(checkpoint)
             write_engine(checkpoint, engine_of(args))
             write_checksums(checkpoint)
-            rotate_checkpoints(
-                str(self.folder.path), self._kept, state.best_model_checkpoint, use_mtime=True
-            )
+            self.remove_old(state, self._kept)
+
+    def remove_old(self, state: TrainerState, limit: int | None) -> None:
+        """Remove all but so many of the newest checkpoints; the last one saved and the best stay.
+
+        Args:
+            state: behind its last save.
+            limit: None keeps all.
+        """
+        best = state.best_model_checkpoint
+        remove_old_checkpoints(self.folder.path, limit, state.global_step, best)
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -93,8 +107,9 @@ def check_same_data(folder: RunFolder, fingerprint: dict[str, str]) -> None:
         changed = [name for name in fingerprint if before.get(name) != fingerprint[name]]
         raise ValueError(
             f"the {' and '.join(changed)} examples are not those that the run in {folder.path} has "
-            "begun with: the text behind them was changed; bring the old text back or choose "
-            "another output_dir (nothing was changed)"
+            "begun with: the text behind them was changed, or the cache of `datasets` is damaged; "
+            "bring the old text back, delete the cache, or choose another output_dir (nothing was "
+            "changed)"
         )
 
 
@@ -105,6 +120,5 @@ def save_final_state(folder: Path, state: TrainerState) -> None:
         folder: exists.
         state: after training.
     """
-    temporary = folder / f".{STATE_FILE}"
-    state.save_to_json(str(temporary))
-    temporary.replace(folder / STATE_FILE)
+    with replaced(folder / STATE_FILE) as temporary:
+        state.save_to_json(str(temporary))

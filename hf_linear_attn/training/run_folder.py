@@ -68,6 +68,11 @@ class RunFolder:
     finished: bool = False
     unfinished: tuple[Path, ...] = ()
 
+    @property
+    def begins_anew(self) -> bool:
+        """A run has begun here before, and nothing is there to go on from."""
+        return self.checkpoint is None and not self.finished and (self.path / RUN_FILE).is_file()
+
 
 def resolve_arguments(*arguments: Any) -> dict[str, Any]:
     """All fields of the dataclasses as plain YAML values, defaults included.

@@ -59,17 +59,20 @@ class RunningLoss(TrainerCallback):
         steps = checkpoint_steps(checkpoint)
         return None if kept is None else (kept["logged"] + kept["loss"]) / max(steps, 1)
 
-    def on_save(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        """Write the sum beside the other files of the checkpoint."""
-        trainer = self.trainer
+    def write(self) -> None:
+        """Write the sum where the checkpoint is going to be.
+
+        It is there before Trainer's state, which Trainer writes last of its own files and by which
+        a checkpoint counts as whole.
+        """
+        trainer, args = self.trainer, self.trainer.args
         kept = {
             "loss": trainer._tr_loss.item(),
             "last_logged": trainer._globalstep_last_logged,
             "logged": trainer._total_loss_scalar,
         }
-        checkpoint = Path(str(args.output_dir)) / f"checkpoint-{state.global_step}"
+        checkpoint = Path(str(args.output_dir)) / f"checkpoint-{trainer.state.global_step}"
+        checkpoint.mkdir(parents=True, exist_ok=True)
         write_atomically(_file(checkpoint, args), json.dumps(kept) + "\n")
 
 

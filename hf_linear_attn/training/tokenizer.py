@@ -15,7 +15,7 @@ from tokenizers import (
     processors,
     trainers,
 )
-from transformers import AutoTokenizer, PreTrainedTokenizerFast
+from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 SPECIAL_TOKENS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")  # RoBERTa's; ids 0 to 4
 SMALLEST_VOCABULARY = len(SPECIAL_TOKENS) + 256
@@ -67,6 +67,17 @@ def load_or_train_tokenizer(
     return tokenizer
 
 
+def describe_tokenizer(name: str | None, tokenizer: PreTrainedTokenizerBase) -> str:
+    """Say, in one line, whether a tokenizer was trained or loaded.
+
+    Args:
+        name: as given to `load_or_train_tokenizer`.
+        tokenizer: what that returned.
+    """
+    whose = "trained on the training text" if name is None else f"that of {name}"
+    return f"Tokenizer: {whose}, {len(tokenizer):,} tokens"
+
+
 def edge_tokens(tokenizer: PreTrainedTokenizerFast) -> tuple[int | None, int | None]:
     """The ids of the tokens for the start and the end of a text, None where there is none."""
     start, end = tokenizer.cls_token_id, tokenizer.sep_token_id
@@ -83,6 +94,10 @@ def _load(name: str) -> PreTrainedTokenizerFast:
         if "trust_remote_code" in str(error):
             reason = "it has code of its own, which is never run here"
         raise ValueError(f"tokenizer {name!r} cannot be loaded: {reason}") from error
+    for where_it_was in ("is_local", "local_files_only"):
+        # Saved again, it is elsewhere; a run that goes on saves the same tokenizer as one that
+        # was not stopped.
+        tokenizer.init_kwargs.pop(where_it_was, None)
     if not isinstance(tokenizer, PreTrainedTokenizerFast):
         raise ValueError(
             f"tokenizer {name!r} is a {type(tokenizer).__name__}; expected a fast tokenizer, which "

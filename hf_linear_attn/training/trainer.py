@@ -1,6 +1,8 @@
 """Trainers: what every recipe needs of one, and what language models need more."""
 
+import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, cast
 
 import torch
@@ -14,7 +16,9 @@ from transformers import (
 )
 from transformers.trainer_utils import EvalLoopOutput, TrainOutput
 
+from hf_linear_attn.training.atomic_files import write_atomically
 from hf_linear_attn.training.callbacks import EpochMasks, LossCurve, Throughput
+from hf_linear_attn.training.checkpoints import DamagedFileError, read_json
 from hf_linear_attn.training.collators import (
     COLUMNS,
     IGNORED,
@@ -145,6 +149,23 @@ class RecipeTrainer(EngineTrainer):
         """
         return cast(PreTrainedModel, self.accelerator.unwrap_model(self.model))
 
+    def save_metrics(self, split: str, metrics: dict[str, Any], combined: bool = True) -> None:
+        """Trainer's `<split>_results.json` and `all_results.json`, each there as a whole.
+
+        Cut off by a kill, Trainer's own would keep every later start from ending.
+        """
+        if not self.is_world_process_zero():
+            return
+        folder = Path(str(self.args.output_dir))
+        _write_results(folder / f"{split}_results.json", metrics)
+        if combined:
+            everything = folder / "all_results.json"
+            try:
+                earlier = read_json(everything) if everything.is_file() else {}
+            except DamagedFileError:
+                earlier = {}  # what it held is measured again before a run ends
+            _write_results(everything, earlier | metrics)
+
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
         """Nothing: the card of `integrations.model_card` is not to be replaced by a draft."""
 
@@ -158,6 +179,10 @@ class RecipeTrainer(EngineTrainer):
     def _planned_steps(self) -> int:
         *_, steps = self.set_initial_training_values(self.args, self.get_train_dataloader())
         return int(steps or 0)
+
+
+def _write_results(file: Path, metrics: dict[str, Any]) -> None:
+    write_atomically(file, json.dumps(metrics, indent=4, sort_keys=True))
 
 
 class LanguageModelTrainer(RecipeTrainer):

@@ -67,7 +67,7 @@ def torn(original, where, at):
     def write(*args, **kwargs):
         original(*args, **kwargs)
         file = Path(args[at])
-        if str(file).endswith(where):
+        if where in str(file):
             content = file.read_bytes()
             file.write_bytes(content[: len(content) // 2])
             die()

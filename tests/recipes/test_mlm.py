@@ -167,6 +167,7 @@ def test_a_run_killed_after_its_last_step_is_completed_from_the_checkpoint(setti
 
 def test_a_finished_run_started_again_is_left_alone(settings, capsys):
     MLM.main([*settings, "--output_dir", "run"])
+    weights_before = Path("run/model.safetensors").read_bytes()
     before = snapshot(Path("run"))
     capsys.readouterr()
     MLM.main([*settings, "--output_dir", "run"])
@@ -174,6 +175,13 @@ def test_a_finished_run_started_again_is_left_alone(settings, capsys):
     assert "finished; nothing was changed" in out
     assert "--max_steps 12" in out
     assert snapshot(Path("run")) == before
+    Path("run/model.safetensors").write_bytes(b"")
+    MLM.main([*settings, "--output_dir", "run"])
+    told = "But run/model.safetensors is damaged or cut off: delete run/trainer_state.json, and"
+    assert told in capsys.readouterr().out
+    Path("run/trainer_state.json").unlink()
+    MLM.main([*settings, "--output_dir", "run"])
+    assert Path("run/model.safetensors").read_bytes() == weights_before
 
 
 def proposed(out: str, purpose: str) -> list[str]:

@@ -70,19 +70,25 @@ def test_a_save_that_was_killed_is_passed_over_and_written_again(settings, capsy
     out = capsys.readouterr().out
     assert "Passing over again/checkpoint-6: its saving was interrupted" in out
     assert "Going on from again/checkpoint-3" in out
+    assert "Tokenizer: that of again/checkpoint-3" in out
+    assert "anew" not in out
     assert same(weights("again"), weights("whole"))
     assert same(weights("again/checkpoint-6"), weights("whole"))
     sums = json.loads(Path("again/checkpoint-6/checksums.json").read_text())
     assert {"model.safetensors", "optimizer.pt", "trainer_state.json"} <= set(sums)
 
 
-def test_a_killed_first_save_begins_again(settings):
+def test_a_killed_first_save_begins_again(settings, capsys):
     MLM.main([*settings, "--output_dir", "whole"])
     shutil.copytree("whole", "again")
     interrupt(Path("again"), "checkpoint-3")
     Path("again/checkpoint-3/checksums.json").unlink()
     Path("again/checkpoint-3/trainer_state.json").unlink()
+    capsys.readouterr()
     MLM.main([*settings, "--output_dir", "again"])
+    out = capsys.readouterr().out
+    assert "Beginning anew in again: it holds no complete checkpoint" in out
+    assert "Tokenizer: trained on the training text" in out
     assert same(weights("again"), weights("whole"))
     assert steps_with("again", "eval_loss") == [0, 2, 4, 6]
 

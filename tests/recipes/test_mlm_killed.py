@@ -26,7 +26,8 @@ KILLS = [
     ("before_checksums", "checkpoint-8"),
     ("in_removal", "trainer_state.json"),
     ("at_step", CHOICE.randint(1, 4)),
-    ("in_weights", "run/model.safetensors"),
+    # Those of the run are written beside its folder's files.
+    ("in_weights", "run/.files."),
     ("in_card", ""),
     ("in_state", ".trainer_state.json"),
 ]

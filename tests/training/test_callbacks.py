@@ -90,7 +90,12 @@ def test_the_picture_shows_both_losses_and_the_unigram_model(tmp_path, monkeypat
     from matplotlib.figure import Figure
 
     figures = []
-    monkeypatch.setattr(Figure, "savefig", lambda figure, path, **_: figures.append(figure))
+
+    def savefig(figure, path, **_):
+        path.touch()
+        figures.append(figure)
+
+    monkeypatch.setattr(Figure, "savefig", savefig)
     write_loss_curve(HISTORY, tmp_path, 3.3)
     (axes,) = figures[0].axes
     training, evaluation, unigram = axes.lines
@@ -107,7 +112,12 @@ def test_a_curve_without_unigram_model_says_what_its_loss_is(tmp_path, monkeypat
     from matplotlib.figure import Figure
 
     figures = []
-    monkeypatch.setattr(Figure, "savefig", lambda figure, path, **_: figures.append(figure))
+
+    def savefig(figure, path, **_):
+        path.touch()
+        figures.append(figure)
+
+    monkeypatch.setattr(Figure, "savefig", savefig)
     state = SimpleNamespace(is_world_process_zero=True, log_history=HISTORY)
     args = SimpleNamespace(output_dir=str(tmp_path))
     LossCurve(label="squared error").on_save(args, state, None)

@@ -11,13 +11,18 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import TrainerCallback
+from transformers import TrainerCallback, TrainerState
 
 from hf_linear_attn.training.preemption import EXIT_CODE, StopOnSigterm
 from hf_linear_attn.training.run_files import RunFiles
 from hf_linear_attn.training.run_folder import RunFolder
 from hf_linear_attn.training.tokenizer import load_or_train_tokenizer
 from tests.training.tiny_run import make_trainer, rows
+
+
+class NoRoomError(OSError):
+    pass
+
 
 CADENCE = {"save_strategy": "steps", "save_steps": 4, "logging_steps": 3, "dropout": 0.1}
 
@@ -136,13 +141,56 @@ def test_the_best_weights_are_taken_over_after_the_last_save(tmp_path, tokenizer
 
 def test_a_resumed_run_ends_with_the_training_loss_of_an_uninterrupted_one(tmp_path, tokenizer):
     args = {**CADENCE, "max_steps": 5}
-    whole = make_trainer(tmp_path, tokenizer, rows(24), **args).train()
+    trainer = make_trainer(tmp_path, tokenizer, rows(24), **args)
+    whole = trainer.train()
+    names = ("step", "epoch", "train_loss", "total_flos")
+    summed = {name: trainer.state.log_history[-1][name] for name in names}
     # At 5 training is complete: the checkpoint is taken over.
     for step in (4, 5):
         again = make_trainer(tmp_path, tokenizer, rows(24), **args)
         output = again.train(str(tmp_path / f"checkpoint-{step}"))
         assert output.training_loss == whole.training_loss
         assert output.metrics["train_loss"] == whole.metrics["train_loss"]
+        # It is logged once, and last of all.
+        logged = [e for e in again.state.log_history if "train_loss" in e]
+        assert logged == again.state.log_history[-1:]
+        assert {name: logged[0][name] for name in summed} == summed
+
+
+def test_a_checkpoint_counts_as_whole_only_with_what_was_summed_since_the_last_log(
+    tmp_path, tokenizer, monkeypatch
+):
+    trainer = make_trainer(tmp_path, tokenizer, rows(24), **{**CADENCE, "max_steps": 4})
+
+    def cut_off(self, path):
+        raise NoRoomError
+
+    monkeypatch.setattr(TrainerState, "save_to_json", cut_off)
+    with pytest.raises(NoRoomError):
+        trainer.train()
+    assert (tmp_path / "checkpoint-4" / "running_loss_0.json").is_file()
+
+
+def test_the_model_of_a_run_takes_the_place_of_an_earlier_one_as_a_whole(
+    tmp_path, tokenizer, monkeypatch
+):
+    trainer = make_trainer(tmp_path, tokenizer, rows(24), max_steps=1)
+    trainer.save_model()
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert {"model.safetensors", "config.json", "tokenizer.json"} <= before.keys()
+    trainer.train()
+
+    def cut_off(*_):
+        raise NoRoomError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "save", cut_off)  # of the arguments, which come last
+        with pytest.raises(NoRoomError):
+            trainer.save_model()
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    trainer.save_model()
+    assert (tmp_path / "model.safetensors").read_bytes() != before["model.safetensors"]
+    assert {path.name for path in tmp_path.iterdir()} == before.keys()
 
 
 BEST = {

@@ -115,7 +115,7 @@ def test_the_fingerprint_follows_the_examples_and_nothing_else():
 
 def test_the_fingerprint_sees_where_rows_end():
     rows = [Dataset.from_dict({"input_ids": ids}) for ids in ([[1, 2], [3]], [[1], [2, 3]])]
-    assert examples_fingerprint(rows[0]) != examples_fingerprint(rows[1])
+    assert examples_fingerprint(rows[0], 261) != examples_fingerprint(rows[1], 261)
     parts = concatenate_datasets([rows[0].select([0]), rows[0].select([1])])
     parts = parts.select([1, 0]).select([1, 0])
-    assert examples_fingerprint(parts) == examples_fingerprint(rows[0])
+    assert examples_fingerprint(parts, 261) == examples_fingerprint(rows[0], 261)

@@ -8,7 +8,7 @@ import sys
 import pytest
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from hf_linear_attn.training.tokenizer import load_or_train_tokenizer
+from hf_linear_attn.training.tokenizer import describe_tokenizer, load_or_train_tokenizer
 
 TEXTS = [
     "The linear attention of the paper is linear in the length of the sequence.",
@@ -113,3 +113,20 @@ def test_a_tokenizer_without_mask_is_refused(tmp_path):
     tokenizer.save_pretrained(tmp_path)
     with pytest.raises(ValueError, match="has no mask_token"):
         load_or_train_tokenizer(str(tmp_path), [], 0, 64)
+
+
+def test_a_loaded_tokenizer_is_saved_again_as_it_was(tmp_path):
+    train().save_pretrained(tmp_path / "first")
+    again = load_or_train_tokenizer(str(tmp_path / "first"), (), 320, 64)
+    again.save_pretrained(tmp_path / "second")
+    for file in (tmp_path / "first").iterdir():
+        assert (tmp_path / "second" / file.name).read_bytes() == file.read_bytes()
+
+
+def test_it_is_said_whether_a_tokenizer_was_trained_or_loaded(tmp_path):
+    assert describe_tokenizer(None, train()) == (
+        "Tokenizer: trained on the training text, 320 tokens"
+    )
+    assert describe_tokenizer("run/checkpoint-4", train()) == (
+        "Tokenizer: that of run/checkpoint-4, 320 tokens"
+    )

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import shutil
 
 import numpy as np
@@ -352,3 +353,29 @@ def test_the_clock_stands_still_while_the_curve_is_drawn(tmp_path, tokenizer, mo
     trainer.train()
     assert now[0] >= 4000
     assert trainer.throughput.seconds < 1000
+
+
+def test_results_that_were_cut_off_do_not_keep_a_run_from_ending(tmp_path, tokenizer):
+    trainer = make_trainer(tmp_path, tokenizer, max_steps=1)
+    (tmp_path / "all_results.json").write_text('{"eval_loss": 1.')
+    trainer.save_metrics("eval", {"eval_loss": 2.0})
+    trainer.save_metrics("train", {"train_loss": 3.0})
+    results = json.loads((tmp_path / "all_results.json").read_text())
+    assert results == {"eval_loss": 2.0, "train_loss": 3.0}
+    assert json.loads((tmp_path / "eval_results.json").read_text()) == {"eval_loss": 2.0}
+
+
+def test_results_are_what_they_were_when_new_ones_cannot_be_written(
+    tmp_path, tokenizer, monkeypatch
+):
+    trainer = make_trainer(tmp_path, tokenizer, max_steps=1)
+    trainer.save_metrics("eval", {"eval_loss": 2.0})
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+    def no_room(*_):
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(os, "fsync", no_room)
+    with pytest.raises(OSError, match="No space"):
+        trainer.save_metrics("eval", {"eval_loss": 1.0})
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before

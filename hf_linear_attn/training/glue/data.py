@@ -205,8 +205,11 @@ def _assemble(
         constant=str(order[int(constant)]) if order else f"{constant:.3f}",
         description=description,
         fingerprint={
-            "training": labeled_fingerprint(examples["train"]),
-            **{split: labeled_fingerprint(part) for split, part in evaluation.items()},
+            "training": labeled_fingerprint(examples["train"], len(tokenizer)),
+            **{
+                split: labeled_fingerprint(part, len(tokenizer))
+                for split, part in evaluation.items()
+            },
         },
         shows_test=splits.shows_test,
         samples=rows.samples,

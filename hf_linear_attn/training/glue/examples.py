@@ -64,6 +64,7 @@ def build_examples(
         new_fingerprint=_key(rows, how),
         desc=f"Tokenizing ({name})",
     )
+    _forget_last_call(how.tokenizer)
     cut = int(np.sum(examples["was_cut"]))
     examples = examples.remove_columns("was_cut")
     if labels is not None:
@@ -106,16 +107,25 @@ def _key(rows: "Dataset", how: Tokenization) -> str:
     """What the cache of `datasets` knows the examples by: rows, rule and tokenizer."""
     from datasets.fingerprint import Hasher
 
-    tokenizer = how.tokenizer.backend_tokenizer
-    tokenizer.no_truncation()  # state of the last call, not of the tokenizer
-    tokenizer.no_padding()
+    _forget_last_call(how.tokenizer)
     code = inspect.getsource(sys.modules[__name__])
-    settings = [how.max_length, how.token_types, tokenizer.to_str()]
+    settings = [how.max_length, how.token_types, how.tokenizer.backend_tokenizer.to_str()]
     return Hasher.hash([rows._fingerprint, code, *settings])
 
 
-def labeled_fingerprint(examples: "Dataset") -> str:
-    """A digest of tokens and labels, by which a run recognises its data."""
+def _forget_last_call(tokenizer: PreTrainedTokenizerFast) -> None:
+    """How a tokenizer cuts and pads is state of its last call, with which it would be saved."""
+    tokenizer.backend_tokenizer.no_truncation()
+    tokenizer.backend_tokenizer.no_padding()
+
+
+def labeled_fingerprint(examples: "Dataset", vocab_size: int) -> str:
+    """A digest of tokens and labels, by which a run recognises its data.
+
+    Args:
+        examples: with labels.
+        vocab_size: see `examples_fingerprint`, which refuses other tokens.
+    """
     labels = np.asarray(examples["labels"], dtype="<f8").tobytes()
     digest = hashlib.blake2b(labels, digest_size=16).hexdigest()
-    return f"{examples_fingerprint(examples)}-{digest}"
+    return f"{examples_fingerprint(examples, vocab_size)}-{digest}"

@@ -18,6 +18,7 @@ from transformers.trainer_utils import TrainOutput
 
 from hf_linear_attn.integrations.model_card import write_model_card
 from hf_linear_attn.training import model_setup
+from hf_linear_attn.training.cache_damage import damaged_cache_is_named
 from hf_linear_attn.training.callbacks import LossCurve, write_loss_curve
 from hf_linear_attn.training.engines import launch_words
 from hf_linear_attn.training.glue.arguments import GlueArguments
@@ -43,7 +44,7 @@ from hf_linear_attn.training.run_checks import (
     longer_run,
 )
 from hf_linear_attn.training.run_folder import RunFolder
-from hf_linear_attn.training.tokenizer import check_vocabulary_size
+from hf_linear_attn.training.tokenizer import check_vocabulary_size, describe_tokenizer
 from hf_linear_attn.training.trainer import RecipeTrainer
 
 
@@ -78,12 +79,13 @@ class GlueRun(Run):
         """Tokenizer, examples, baseline."""
         model = self.args.model
         tokenizer = folder.checkpoint or model.tokenizer_name or model.model_name_or_path
+        self.tokenizer_name = None if tokenizer is None else str(tokenizer)
         self.data = prepare_task(
             self.args.task,
             self.task,
             self.sources,
             self.checkpoint,
-            tokenizer_name=None if tokenizer is None else str(tokenizer),
+            tokenizer_name=self.tokenizer_name,
             vocab_size=model.vocab_size,
             tokenizer_type=model.tokenizer_type,
             token_types=self.token_types,
@@ -100,12 +102,14 @@ class GlueRun(Run):
 
     def check_rows(self) -> None:
         """Read the rows and look at their labels, without tokenizing anything; after `check`."""
-        with self.training.main_process_first(desc="reading rows"):
+        first = self.training.main_process_first(desc="reading rows")
+        with first, damaged_cache_is_named():
             check_rows(self.args.task, self.task, self.sources, self.checkpoint)
 
     def describe(self) -> list[str]:
-        """The task, its rows, and how they were chosen."""
-        return list(self.data.description)
+        """The tokenizer, the task, its rows, and how they were chosen."""
+        tokenizer = describe_tokenizer(self.tokenizer_name, self.data.tokenizer)
+        return [tokenizer, *self.data.description]
 
     def build_model(self) -> PreTrainedModel:
         """New, or on a saved trunk, with the classes in the model's order."""

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from hf_linear_attn.training.atomic_files import replaced
 from hf_linear_attn.training.glue.tasks import Task
 
 
@@ -33,7 +34,7 @@ def write_submission(
     """
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / task.submissions.get(split, f"{task.name}-{split}.tsv")
-    with open(target, "w", newline="", encoding="utf-8") as file:
+    with replaced(target) as path, open(path, "w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, delimiter="\t", lineterminator="\n", quoting=csv.QUOTE_NONE)
         writer.writerow(["index", "prediction"])
         writer.writerows(zip(index, _predictions(task, order, logits), strict=True))

@@ -14,6 +14,7 @@ from typing import Any
 
 from rich.table import Table
 
+from hf_linear_attn.training.atomic_files import replaced as written_anew
 from hf_linear_attn.training.glue.report import (
     SAMPLE_NOTE,
     SAMPLE_SIGN,
@@ -160,7 +161,7 @@ def write_results(folder: Path, lines: Sequence[Line], seeds: Sequence[int]) -> 
     """Write `results.csv`: a line a metric, a column a seed, all as fractions."""
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / "results.csv"
-    with open(target, "w", newline="", encoding="utf-8") as file:
+    with written_anew(target) as path, open(path, "w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         columns = ["rows", "mean", "deviation", "constant", *(f"seed {seed}" for seed in seeds)]
         writer.writerow(["task", "split", "metric", *columns])
@@ -192,7 +193,8 @@ def draw_results(folder: Path, lines: Sequence[Line]) -> Path:
     axes.set_ylabel("score (%)")
     axes.legend()
     target = folder / "results.png"
-    figure.savefig(target, dpi=120)
+    with written_anew(target) as path:
+        figure.savefig(path, format="png", dpi=120)
     return target
 
 

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from hf_linear_attn.training.atomic_files import replaced
+
 _COLUMNS = {
     "step": "step",
     "loss": "train_loss",
@@ -34,11 +36,13 @@ def write_curve(
             # Behind the last step the best model is validated once more: another model's figures.
             row.update({name: value for name, value in known.items() if name not in row})
     ordered = [rows[step] for step in sorted(rows)]
-    with open(folder / "accuracy_curve.csv", "w", newline="", encoding="utf-8") as file:
+    table = folder / "accuracy_curve.csv"
+    with replaced(table) as path, open(path, "w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, fieldnames=list(_COLUMNS.values()))
         writer.writeheader()
         writer.writerows(ordered)
-    _draw(ordered, folder / "accuracy_curve.png", chance, test)
+    with replaced(folder / "accuracy_curve.png") as path:
+        _draw(ordered, path, chance, test)
 
 
 def _draw(rows: list[dict[str, float]], path: Path, chance: float, test: float) -> None:
@@ -62,4 +66,4 @@ def _draw(rows: list[dict[str, float]], path: Path, chance: float, test: float) 
         axes.set_xlabel("optimiser step")
         axes.grid(alpha=0.3)
         axes.legend()
-    figure.savefig(path, dpi=120)
+    figure.savefig(path, format="png", dpi=120)

@@ -52,6 +52,12 @@ def test_long_texts_lose_their_end_and_are_counted(tokenizer):
     assert all(ids[0] == 0 and ids[-1] == 2 for ids in made["input_ids"])
 
 
+def test_a_tokenizer_does_not_keep_how_the_last_rows_were_cut(tokenizer):
+    before = tokenizer.backend_tokenizer.to_str()
+    examples(tokenizer, text=["a" * 40])
+    assert tokenizer.backend_tokenizer.to_str() == before
+
+
 def test_of_a_pair_the_longer_text_is_cut_first(tokenizer):
     made, cut = examples(tokenizer, text=["a" * 30, "aa"], text_pair=["bbb", "b"])
     assert cut == 1
