@@ -41,7 +41,7 @@ def test_sound_shards_are_read(saved):
 def test_an_index_that_leads_elsewhere_is_refused(saved, name):
     assert strays(["model-00001-of-00002.safetensors", name]) == [name]
     redirect(saved, name)
-    with pytest.raises(ValueError, match="expected the names of .safetensors files beside it"):
+    with pytest.raises(ValueError, match=r"expected the names of \.safetensors files beside it"):
         hla.CosformerModel.from_pretrained(saved)
 
 
@@ -57,7 +57,7 @@ def test_damaged_weights_are_one_sentence(saved):
     file = min(saved.glob("*.safetensors"))
     file.write_bytes(file.read_bytes()[:-20])
     with pytest.raises(
-        ValueError, match="the weights of .*saved cannot be loaded: they are damaged"
+        ValueError, match=r"the weights of .*saved cannot be loaded: they are damaged"
     ):
         hla.CosformerModel.from_pretrained(saved)
 
