@@ -285,16 +285,13 @@ _LAUGHS = "a0: &a0 [ha, ha]\n" + "".join(
         ("1: 2", "expected the name of a field, got the key 1"),
         ("model: {1: 2}", "model: got the key 1, expected the name of a field"),
         ('run_name: "a\\0b"', "run_name: got .* expected text without a NUL"),
-        ("seed: " + "9" * 400, "seed: got"),
     ],
-    ids=range(10),
+    ids=range(9),
 )
 def test_hostile_yaml_is_one_value_error(yaml_file, text, message):
     path = yaml_file(text)
     with pytest.raises(ValueError, match=message):
-        arguments = parse("--config", path)
-        # Transformers' own numbers are looked at later.
-        raise ValueError(f"seed: got {arguments[3].seed}")
+        parse("--config", path)
 
 
 def test_aliases_that_unfold_to_little_are_read(yaml_file):
