@@ -299,9 +299,7 @@ def test_a_pickle_is_refused_also_where_transformers_would_read_it(copied, token
         build_config(args, tokenizer)
     # A name on the Hub is no folder to look into.
     monkeypatch.setattr(model_setup, "check_saved_files", lambda source: None)
-    with pytest.raises(
-        ValueError, match=r"cannot be loaded: .* is .*64.*, and its config asks for .*80"
-    ):
+    with pytest.raises(ValueError, match=r"cannot be loaded: .*safetensors"):
         build_model(args, build_config(args, tokenizer), AutoModelForMaskedLM)
 
 
@@ -311,7 +309,10 @@ def test_a_pickle_is_refused_also_where_transformers_would_read_it(copied, token
         ({"model_type": ["softmax_baseline"]}, "config.json cannot be used"),
         ({"dtype": "float7"}, "config.json cannot be used"),
         ({"quantization_config": {"quant_method": "magic"}}, "packed weights cannot be trained"),
-        ({"model_type": "mine", "auto_map": {"AutoConfig": "mine.Mine"}}, "custom code"),
+        (
+            {"model_type": "mine", "auto_map": {"AutoConfig": "mine.Mine"}},
+            "code of its own, which is never run here",
+        ),
     ],
 )
 def test_a_config_that_cannot_be_used_is_one_line(copied, fields, message):
@@ -336,7 +337,7 @@ def test_what_the_attention_decides_is_no_field(name):
 def test_a_model_that_does_not_fit_into_memory_is_not_begun(monkeypatch):
     args = ModelArguments(attention="softmax", model={**SMALL, "vocab_size": 2**31 - 1,
                                                       "hidden_size": 2**16})  # fmt: skip
-    with pytest.raises(ValueError, match=r"take 562,9.* GB, and this machine has .* GB of memory"):
+    with pytest.raises(ValueError, match=r"take 563,.* GB, and this machine has .* GB of memory"):
         build_model(args, build_config(args), AutoModelForMaskedLM)
 
 

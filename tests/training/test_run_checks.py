@@ -77,7 +77,7 @@ def test_the_defaults_pass(tmp_path):
         ({"log_level": "loud"}, False),
         ({"log_level_replica": "loud"}, False),
         ({"max_steps": 2**31}, False),
-        ({"max_steps": -1, "num_train_epochs": 1e300}, False),
+        ({"num_train_epochs": 1e300, "max_steps": -1}, False),
         ({"per_device_train_batch_size": 2**31}, False),
         ({"dataloader_num_workers": 1025}, False),
         ({"logging_steps": 1e300}, False),
