@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from hf_linear_attn.ops.linear_attention import linear_attention
 from tests.errors import relative_error
-from tests.properties.attention_cases import LENGTHS
+from tests.properties.attention_cases import LENGTHS, off_zero
 from tests.properties.examples import examples
 from tests.reference import allowed_pairs, repeat_heads
 
@@ -86,9 +86,9 @@ def tensors_of(call):
     def normal(*shape):
         if call["strided"]:
             b, h, s, d = shape
-            x = torch.randn(b, s, h, d, generator=drawn, dtype=torch.float64).transpose(1, 2)
+            x = off_zero(drawn, b, s, h, d).transpose(1, 2)
         else:
-            x = torch.randn(*shape, generator=drawn, dtype=torch.float64)
+            x = off_zero(drawn, *shape)
         return x.detach().requires_grad_()
 
     qkv = [normal(B, G * call["per_group"], N, D), normal(B, G, M, D), normal(B, G, M, E)]
