@@ -79,9 +79,18 @@ def same(one, other):
     return one == other or repr(one) == repr(other)
 
 
+class Quoting(yaml.SafeDumper):
+    """Writes every text in quotes: PyYAML leaves 1e+30 bare, which our files read as a number."""
+
+
+Quoting.add_representer(
+    str, lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"')
+)
+
+
 def written(folder, values):
     path = Path(folder) / "settings.yaml"
-    path.write_text(yaml.safe_dump(values, allow_unicode=True), encoding="utf-8")
+    path.write_text(yaml.dump(values, Dumper=Quoting, allow_unicode=True), encoding="utf-8")
     return str(path)
 
 
