@@ -21,7 +21,6 @@ from tests.faults.outcomes import Outcome
 from tests.faults.phases import PHASES
 from tests.faults.trained import RUNS, causal, shared
 
-# Of these, a file a seed is damaged in each way; of the others, each file in one way.
 CACHE_SHARES = (0.05, 0.4, 0.9)
 LONGER = ("model.safetensors", "all_results.json", "loss_curve.png")
 SOURCE = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
@@ -46,6 +45,8 @@ def campaign(kinds: Sequence[str], kills: int, seed: int, folder: Path | None) -
     with tempfile.TemporaryDirectory(prefix="faults-") as temporary:
         place = folder or Path(temporary)
         place.mkdir(parents=True, exist_ok=True)
+        if "disk" in kinds and not full_disk.can_mount(place):
+            raise SystemExit("disk: a tmpfs cannot be mounted here; be root, or leave disk out")
         outcomes = [o for kind in kinds for o in _watched(kind, kills, seed, place, console)]
     if "kills" in kinds:
         console.print(_table_of_kills(outcomes))
@@ -94,8 +95,6 @@ def _chains(place: Path, kills: int, choice: random.Random) -> Iterator[Outcome]
 
 
 def _disk(place: Path, kills: int, choice: random.Random) -> Planned:
-    if not full_disk.can_mount(place):
-        raise SystemExit("disk: mounting a tmpfs is not allowed here; run as root, or leave it out")
     whole = _whole(place)
     output = full_disk.output_cases(whole)
     cases = [
