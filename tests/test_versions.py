@@ -79,8 +79,8 @@ def test_make_resolves_checks_and_tests_each_end(target, resolution):
 @pytest.mark.parametrize(
     ("environment", "found", "message"),
     [
-        ("oldest", "2.8.0", "torch is 2.8.0, the oldest that is allowed is 2.7"),
-        ("oldest", "2.7.0+cpu", None),
+        ("oldest", "2.14.0", "torch is 2.14.0, the oldest that is allowed is 2.13"),
+        ("oldest", "2.13.0+cpu", None),
         ("newest", "2.12.0", "torch is 2.12.0, constraints.txt has 2.13.0"),
         ("newest", "9.0", None),
     ],

@@ -21,7 +21,7 @@ def _own_cache(tmp_path_factory, monkeypatch):
     monkeypatch.setattr(datasets.config, "HF_MODULES_CACHE", cache)
     monkeypatch.setattr(datasets.config, "HF_DATASETS_OFFLINE", True)
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
-    monkeypatch.setattr(datasets.config, "SLEEP_TIME_ON_THREADS_SHUTDOWN", 0)
+    monkeypatch.setattr(datasets.config, "SLEEP_TIME_ON_THREADS_SHUTDOWN", 0, raising=False)
     monkeypatch.delenv("HF_LINEAR_ATTN_DATA", raising=False)
 
 
