@@ -1,4 +1,4 @@
-r"""Train small language models with one attention or another, and write docs/results.md.
+r"""Train small language models with one attention or another, and write a page of results.
 
     python scripts/reproduce.py --data_dir texts                 # all: under four hours of one core
     python scripts/reproduce.py --data_dir texts --only causal   # one experiment
@@ -6,7 +6,7 @@ r"""Train small language models with one attention or another, and write docs/re
 
 Every model and seed is a run of a recipe in a folder of its own. The same command again reads what
 is finished and goes on with what is not, also after it was killed. Which texts it takes, and where
-they are from, stands in docs/results.md.
+they are from, stands in scripts/reproduction/texts.py.
 """
 
 import argparse
@@ -93,7 +93,9 @@ def read_arguments(argv: list[str]) -> argparse.Namespace:
     for experiment in args.only:
         for name in (*experiment.train, *experiment.validation):
             if not (args.data_dir / name).is_file():
-                raise ValueError(f"data_dir {args.data_dir} has no {name}; see docs/{PAGE}")
+                raise ValueError(
+                    f"data_dir {args.data_dir} has no {name}; scripts/reproduction/texts.py says where it is from"
+                )
     return args
 
 

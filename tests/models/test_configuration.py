@@ -88,7 +88,7 @@ def test_fields_of_another_variant_are_unknown():
         ({"type_vocab_size": 2**31}, "type_vocab_size"),
         ({"initializer_range": 1e39}, r"initializer_range is 1e\+39; it must be"),
         ({"hidden_size": True}, "hidden_size"),
-        ({"layer_attention": [3, 3]}, "unknown attention 3"),
+        ({"layer_attention": [3, 3]}, r"'layer_attention' with value \[3, 3\]"),
         ({"attention_kwargs": {"softmax": 3}}, "attention_kwargs"),
         ({"attention_kwargs": {3: {}}}, "attention_kwargs"),
         ({"rope_parameters": "fast"}, "rope_parameters is 'fast'; it must be a mapping or None"),

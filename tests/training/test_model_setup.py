@@ -307,7 +307,7 @@ def test_a_pickle_is_refused_also_where_transformers_would_read_it(copied, token
     ("fields", "message"),
     [
         ({"model_type": ["softmax_baseline"]}, "config.json cannot be used"),
-        ({"dtype": "float7"}, "config.json cannot be used"),
+        ({"dtype": "float7"}, "dtype is 'float7'; expected a type of PyTorch's"),
         ({"quantization_config": {"quant_method": "magic"}}, "packed weights cannot be trained"),
         (
             {"model_type": "mine", "auto_map": {"AutoConfig": "mine.Mine"}},
