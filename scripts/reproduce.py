@@ -94,7 +94,8 @@ def read_arguments(argv: list[str]) -> argparse.Namespace:
         for name in (*experiment.train, *experiment.validation):
             if not (args.data_dir / name).is_file():
                 raise ValueError(
-                    f"data_dir {args.data_dir} has no {name}; scripts/reproduction/texts.py says where it is from"
+                    f"data_dir {args.data_dir} has no {name}; scripts/reproduction/texts.py says "
+                    "where it is from"
                 )
     return args
 
