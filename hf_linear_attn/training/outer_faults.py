@@ -8,7 +8,8 @@ import os
 import re
 from collections.abc import Iterator
 
-_OF_A_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
+# Not EIO: files that cannot be read say it, too.
+_OF_A_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 # How code written in Rust names the number of an error.
 _NUMBER = re.compile(r"\(os error (\d+)\)")
 # torch's writer of files, which forgets the number.
