@@ -29,7 +29,7 @@ demo: $(STAMP)  ## pretrain a small cosFormer on the embedded corpus: table, plo
 	$(BIN)/accelerate launch recipes/mlm.py
 
 test: $(STAMP)  ## the default tests, under five minutes on two cores
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 slow: $(STAMP)  ## the slow tests
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m slow

@@ -17,6 +17,7 @@ from benchmarks.bench import Bench, Settings
 from benchmarks.clock import CpuClock
 from benchmarks.results import Results
 
+pytestmark = pytest.mark.slow
 TOKENS, LEAK = 150, 2**26
 """bytes: more than an allocator takes of memory the process has already, 32 MiB at most"""
 
