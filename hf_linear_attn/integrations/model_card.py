@@ -140,7 +140,7 @@ def write_model_card(folder: Path, facts: CardFacts) -> Path:
     )
     target = folder / "README.md"
     # Cut off while it is written, the card of before would be lost.
-    temporary = folder / f".README.md.{os.getpid()}"
+    temporary = folder / f".README.md.{os.getpid()}.hf_linear_attn"
     try:
         card.save(temporary)
         temporary.replace(target)

@@ -1,7 +1,7 @@
 """A file is there as a whole or not at all, also when the process is killed while it writes.
 
 What is being written lies beside its place, under a name that begins with a dot and ends with the
-number of the process.
+number of the process and a word of ours: nobody else's files are called so.
 """
 
 import os
@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-_BEING_WRITTEN = re.compile(r"\..+\.\d+")
+_SUFFIX = "hf_linear_attn"
+_BEING_WRITTEN = re.compile(rf"\..+\.\d+\.{_SUFFIX}")
 
 
 def write_atomically(file: Path, text: str) -> None:
@@ -75,4 +76,4 @@ def remove_half_written(folder: Path) -> None:
 
 
 def _beside(path: Path) -> Path:
-    return path.with_name(f".{path.name}.{os.getpid()}")
+    return path.with_name(f".{path.name}.{os.getpid()}.{_SUFFIX}")

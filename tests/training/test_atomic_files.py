@@ -93,10 +93,12 @@ def test_after_an_error_all_files_are_what_they_were(tmp_path):
 
 
 def test_what_a_killed_process_was_writing_is_removed_and_nothing_else(tmp_path):
-    kept = [".hidden", "checkpoint-4", ".env.local", "run.yaml", "a.1"]
-    for name in [*kept, ".run.yaml.123", ".loss_curve.png.7"]:
+    # A user's notes may begin with a dot and end with a number.
+    kept = [".hidden", "checkpoint-4", ".env.local", ".notes.1", "run.yaml", "a.1"]
+    for name in [*kept, ".run.yaml.123.hf_linear_attn", ".loss_curve.png.7.hf_linear_attn"]:
         (tmp_path / name).write_text("")
-    (tmp_path / ".files.123").mkdir()
-    (tmp_path / ".files.123" / "model.safetensors").write_text("half")
+    half = tmp_path / ".files.123.hf_linear_attn"
+    half.mkdir()
+    (half / "model.safetensors").write_text("half")
     remove_half_written(tmp_path)
     assert names(tmp_path) == sorted(kept)
