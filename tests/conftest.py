@@ -85,24 +85,13 @@ def pytest_runtest_protocol(item):
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_setup(item):
+def _without_deprecations(item):
     result = yield
     deprecations.fail()
     return result
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_call(item):
-    result = yield
-    deprecations.fail()
-    return result
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_teardown(item):
-    result = yield
-    deprecations.fail()
-    return result
+pytest_runtest_setup = pytest_runtest_call = pytest_runtest_teardown = _without_deprecations
 
 
 @pytest.fixture(autouse=True)

@@ -34,8 +34,8 @@ def _step(bench: Bench, *, length: int) -> None:
     )
     batch = _batch(settings, length)
     timings = bench.race({
-        "roberta-mlm": _training_step(placed(stock, settings), *batch),
-        "cosformer-mlm": _training_step(placed(own, settings), *batch),
+        "roberta-mlm": training_step(placed(stock, settings), *batch),
+        "cosformer-mlm": training_step(placed(own, settings), *batch),
     })  # fmt: skip
     bench.record_times(timings, f"model/{{name}}/{length}")
     bench.results.paired(
@@ -57,7 +57,14 @@ def _batch(settings: Settings, length: int) -> tuple[Tensor, Tensor]:
     return ids.to(settings.device), labels.to(settings.device)
 
 
-def _training_step(model: nn.Module, ids: Tensor, labels: Tensor) -> Callable[[], object]:
+def training_step(model: nn.Module, ids: Tensor, labels: Tensor) -> Callable[[], object]:
+    """A step of AdamW on a batch, as a call.
+
+    Args:
+        model: with a language-model head, in training mode if dropout is to act.
+        ids: int64, (batch, length).
+        labels: int64, (batch, length); -100 where nothing is to be predicted.
+    """
     optimiser = torch.optim.AdamW(model.parameters(), lr=1e-4)
 
     def step() -> None:

@@ -8,6 +8,7 @@ from torch import nn
 from transformers import AutoModelForMaskedLM
 
 from benchmarks.clock import CpuClock
+from benchmarks.model import training_step
 from benchmarks.rounds import interleave
 from hf_linear_attn.training.masked_lm_arguments import MaskedLMArguments
 from hf_linear_attn.training.model_setup import build_config
@@ -58,11 +59,4 @@ def _step_of(
     ids = torch.randint(10, vocabulary, size, generator=generator)
     chosen = torch.rand(size, generator=generator) < masked
     labels = torch.where(chosen, ids, -100)
-    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-4)
-
-    def step() -> None:
-        model(input_ids=ids, labels=labels).loss.backward()
-        optimiser.step()
-        optimiser.zero_grad()
-
-    return step
+    return training_step(model, ids, labels)
