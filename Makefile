@@ -40,7 +40,7 @@ properties: $(STAMP)  ## the property tests on new examples: TIMES=10 as many, f
 	HF_LINEAR_ATTN_EXAMPLES=$(TIMES) $(BIN)/python -m pytest -m slow tests/properties \
 		--hypothesis-seed=$(SEED)
 
-suite: $(STAMP)  ## Transformers' own tests of models, against every model class; FAMILY=cosformer: one family
+suite: $(STAMP)  ## Transformers' own tests of models, against model classes; FAMILY=cosformer: one family
 	$(BIN)/python -m tests.suite $(if $(FAMILY),--family $(FAMILY))
 
 .PHONY: oldest newest

@@ -1,6 +1,7 @@
 """Programs: what a user can mend is one line, everything else keeps its traceback.
 
-The exit code is 2 after a mistake of the user, 1 after a fault of disk or network.
+The exit code is 2 after a mistake of the user, 1 after a full disk or the end of another process of
+the run.
 """
 
 import argparse

@@ -34,6 +34,6 @@ def remove_old_checkpoints(folder: Path, limit: int | None, steps: int, best: st
         if len(kept) < limit:
             kept.add(path)
     for path in sorted({*complete, *unfinished} - kept, key=checkpoint_steps):
-        # Without them it counts as unfinished, should its removal be cut off.
+        # Without them it counts as unfinished, should its removal be cut off and an older one stay.
         (path / CHECKSUMS_FILE).unlink(missing_ok=True)
         shutil.rmtree(path, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Run Transformers' common tests against every model class of hf_linear_attn.
+"""Run Transformers' common tests against the model classes of hf_linear_attn, all but LRA's.
 
 python -m tests.suite
 python -m tests.suite --family cosformer --match 'test_resize*'
