@@ -12,6 +12,9 @@ INSTALL ?= $(BIN)/python -m pip install --quiet
 # the one of the package index.
 UV            ?= $(BIN)/uv
 TORCH_BACKEND ?= cpu
+# Triton is not among what the project is tested with: PyTorch for CUDA brings its own, of a version
+# that depends on PyTorch's, and PyTorch for the CPU has none.
+ADD = VIRTUAL_ENV=$(abspath $(VENV)) $(INSTALL)
 
 .PHONY: demo test slow properties suite gpu kernels kernels-full faults check format lint types \
 	floors fix help
@@ -22,7 +25,7 @@ help:  ## list the targets
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	VIRTUAL_ENV=$(abspath $(VENV)) $(INSTALL) -c constraints.txt -e '.[dev]'
+	$(ADD) -c constraints.txt -e '.[dev]'
 	touch $(STAMP)
 
 demo: $(STAMP)  ## pretrain a small cosFormer on the embedded corpus: table, plot, saved model
@@ -58,10 +61,12 @@ gpu: $(STAMP)  ## the tests that need a GPU
 	$(BIN)/python -m pytest -m gpu
 
 kernels: $(STAMP)  ## Triton kernels without a GPU: interpreter, and compiles for every target
+	$(ADD) 'triton>=3.9'
 	TRITON_INTERPRET=1 $(BIN)/python -m pytest -n 2 tests/kernels -m kernels
 	$(BIN)/python -m tests.kernels.gate
 
 kernels-full: $(STAMP)  ## every entry of the launch table compiled with every pattern
+	$(ADD) 'triton>=3.9'
 	$(BIN)/python -m tests.kernels.gate --full
 
 faults: $(STAMP)  ## runs that are killed a hundred times, full disks, damaged files, lost processes
@@ -75,6 +80,7 @@ lint: $(STAMP)  ## ruff and spelling
 	$(BIN)/codespell
 
 types: $(STAMP)  ## static types
+	$(ADD) triton
 	$(BIN)/basedpyright --pythonpath $(BIN)/python
 
 floors: $(STAMP)  ## no floor imports the one above it

@@ -11,10 +11,9 @@ recipe's and hold for every run: `--max_steps 100`.
 import json
 import math
 import os
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ import yaml
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from ablation.launch import CPU_SECONDS, alone_in, launch
 from hf_linear_attn.training.ablation_grid import (
     Cell,
     Grid,
@@ -50,8 +50,6 @@ ARGUMENTS = {
 }
 RECIPES = Path(os.path.relpath(__file__)).parents[1] / "recipes"
 RESULTS_FILE = "all_results.json"
-# Beside a run's folder: what each start of it took, a line a start.
-CPU_SECONDS = ".cpu_seconds"
 
 
 @dataclass(frozen=True)
@@ -65,6 +63,7 @@ class Plan:
         extra: recipe arguments of every run.
         folder: where everything is written.
         launch: the words before the recipe.
+        environment: variables that every run is given beside this program's own.
     """
 
     recipe: Path
@@ -73,6 +72,7 @@ class Plan:
     extra: dict[str, Any]
     folder: Path
     launch: list[str]
+    environment: dict[str, str] = field(default_factory=dict)
 
 
 def main(argv: list[str]) -> None:
@@ -88,7 +88,8 @@ def carry_out(plan: Plan, console: Console) -> list[CellResult]:
     """Run what is not finished, under a progress bar; what became of each cell.
 
     Raises:
-        ValueError: settings that the recipe does not take, before anything is run.
+        ValueError: settings that the recipe does not take, before anything is run; or another start
+            of this program is at work in the folder.
     """
     cells = cells_of(plan.grid)
     # All settings first: a mistake in the last cell shows before the first run.
@@ -96,7 +97,7 @@ def carry_out(plan: Plan, console: Console) -> list[CellResult]:
     for cell, of_cell in zip(cells, settings, strict=True):
         check_settings(plan, cell, of_cell)
     results = [CellResult(cell, {}, {}, {}) for cell in cells]
-    with _progress(console) as progress:
+    with alone_in(plan.folder), _progress(console) as progress:
         task = progress.add_task("", total=len(cells) * len(plan.seeds))
         # Seed by seed: a first look at all cells comes early.
         for seed in plan.seeds:
@@ -170,23 +171,10 @@ def _carry_out(plan: Plan, settings: Mapping[str, Any], seed: int, folder: Path)
         folder.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(settings_file, text)
         command = [*plan.launch, str(plan.recipe), "--config", str(settings_file)]
-        code = _launch(command, log, folder.with_suffix(CPU_SECONDS))
+        code = launch(command, plan.environment, log, folder.with_suffix(CPU_SECONDS))
         if code:
             raise FailedRunError(f"exit code {code}: {_last_line(log)}")
         write_atomically(finished, text)
-
-
-def _launch(command: Sequence[str], log: Path, seconds: Path) -> int:
-    """The exit code; a line with the CPU seconds of this start is put to the run's others."""
-    before = os.times()
-    with open(log, "w", encoding="utf-8") as opened:
-        code = subprocess.run(command, stdout=opened, stderr=subprocess.STDOUT).returncode
-    after = os.times()
-    spent = after.children_user + after.children_system
-    spent -= before.children_user + before.children_system
-    with open(seconds, "a", encoding="utf-8") as opened:
-        opened.write(f"{spent:.1f}\n")
-    return code
 
 
 def describe(grid: Grid, cell: Cell) -> str:

@@ -13,23 +13,18 @@ import argparse
 import dataclasses
 import json
 import os
-import platform
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import safetensors
-import torch
-import transformers
 from rich.console import Console
 from rich.progress import Progress
 
 import ablate
-import hf_linear_attn
+from ablation.launch import CPU_SECONDS, cpu_seconds
 from hf_linear_attn.training.ablation_grid import (
     Axis,
-    Cell,
     Grid,
     Value,
     cells_of,
@@ -40,32 +35,36 @@ from hf_linear_attn.training.ablation_grid import (
 from hf_linear_attn.training.ablation_report import CellResult, rich_table, write_report
 from hf_linear_attn.training.atomic_files import write_atomically
 from hf_linear_attn.training.casting import did_you_mean
-from hf_linear_attn.training.hardware import device_name
 from hf_linear_attn.training.program import ProgramParser, run_program
 from reproduction.experiments import EXPERIMENTS, Experiment
-from reproduction.figures import ExperimentFigures, Figures, RunFigures
+from reproduction.figures import ExperimentFigures, Figures, read_figures
 from reproduction.page import PLOTS, page, plot_name
+from reproduction.run_folder import data_lines, run_figures
 from reproduction.same_time import ROUNDS, step_seconds, steps_in_the_same_time
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PAGE, FIGURES = "results.md", "results.json"
 STEP_SECONDS = "step_seconds.json"
+LEAST_SEEDS = 3
+# Of PyTorch: models this small gain nothing from a second one.
+ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 
 
 def main(argv: list[str]) -> None:
     """Run what is not finished; tables on the screen, page, plots and figures in files."""
     args = read_arguments(argv)
     console = Console()
-    figures = Figures(conditions(), {})
+    found: dict[str, ExperimentFigures] = {}
     failed = False
     for experiment in args.only:
         plan = plan_of(experiment, args, console)
         results = ablate.carry_out(plan, console)
-        figures.experiments[experiment.name] = figures_of(plan, results)
+        found[experiment.name] = figures_of(plan, results)
         write_report(plan.grid, results, plan.folder)
         console.print(rich_table(plan.grid, results))
         failed |= ablate.show_failures(console, plan, results)
-    folders = [args.output_dir, *([DOCS] if args.write else [])]
+    figures = _with_earlier(found, args.output_dir)
+    folders = [args.output_dir, *([DOCS] if args.write and not failed else [])]
     for folder in folders:
         write_page(figures, args.output_dir, folder)
         console.print(f"Written to {folder}: {PAGE}, {FIGURES}, {PLOTS}/", soft_wrap=True)
@@ -90,6 +89,10 @@ def read_arguments(argv: list[str]) -> argparse.Namespace:
     args.data_dir = _data_dir(args.data_dir)
     if args.write and {e.name for e in args.only} != set(EXPERIMENTS):
         raise ValueError("--write puts the page of all experiments into docs/: leave --only out")
+    if args.write and len(args.seeds) < LEAST_SEEDS:
+        raise ValueError(
+            f"--write puts means and deviations into docs/: give {LEAST_SEEDS} --seeds or more"
+        )
     for experiment in args.only:
         for name in (*experiment.train, *experiment.validation):
             if not (args.data_dir / name).is_file():
@@ -111,18 +114,20 @@ def plan_of(experiment: Experiment, args: argparse.Namespace, console: Console) 
     recipe = ablate.RECIPES / f"{experiment.recipe}.py"
     if experiment.same_time:
         grid = with_the_same_time(grid, extra, folder, console)
-    return ablate.Plan(recipe, grid, args.seeds, extra, folder, [sys.executable])
+    launch = [sys.executable]
+    return ablate.Plan(recipe, grid, args.seeds, extra, folder, launch, ONE_THREAD)
 
 
 def with_the_same_time(grid: Grid, extra: dict[str, Any], folder: Path, console: Console) -> Grid:
     """The grid with steps for each model; what a step costs is measured once and kept."""
+    settings = {cell[0].name: run_settings(grid, cell, extra) for cell in cells_of(grid)}
     kept = folder / STEP_SECONDS
-    if not kept.is_file():
-        settings = {cell[0].name: run_settings(grid, cell, extra) for cell in cells_of(grid)}
-        seconds = _measured(settings, console)
+    measured = json.loads(kept.read_text(encoding="utf-8")) if kept.is_file() else {}
+    if measured.get("settings") != settings:
+        measured = {"seconds": _measured(settings, console), "settings": settings}
         folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(kept, json.dumps(seconds, indent=1) + "\n")
-    seconds = json.loads(kept.read_text(encoding="utf-8"))
+        write_atomically(kept, json.dumps(measured, indent=1) + "\n")
+    seconds = measured["seconds"]
     steps = steps_in_the_same_time(grid.arguments["max_steps"], seconds)
     [axis] = grid.axes
     values = tuple(
@@ -138,14 +143,19 @@ def figures_of(plan: ablate.Plan, results: Sequence[CellResult]) -> ExperimentFi
     tokens = settings["per_device_train_batch_size"] * settings["block_size"]
     found = ExperimentFigures(tokens_per_step=tokens)
     for result in results:
-        runs = [_run_figures(plan, result.cell, seed) for seed in result.figures]
-        found.runs += runs
-        minutes = [_cpu_minutes(plan, result.cell, seed) for seed in result.figures]
-        if minutes:
-            found.cpu_minutes[result.cell[0].name] = round(sum(minutes) / len(minutes), 2)
+        name = result.cell[0].name
+        steps = run_settings(plan.grid, result.cell, plan.extra)["max_steps"]
+        folders = {s: plan.folder / slug(result.cell) / f"seed-{s}" for s in result.figures}
+        found.runs += [run_figures(each, name, seed, steps) for seed, each in folders.items()]
+        spent = [cpu_seconds(each.with_suffix(CPU_SECONDS)) for each in folders.values()]
+        known = [seconds / 60 for seconds in spent if seconds is not None]
+        if known:
+            found.cpu_minutes[name] = round(sum(known) / len(known), 2)
+        for folder in folders.values():
+            found.data = data_lines(folder)
     kept = plan.folder / STEP_SECONDS
     if kept.is_file():
-        found.step_seconds = json.loads(kept.read_text(encoding="utf-8"))
+        found.step_seconds = json.loads(kept.read_text(encoding="utf-8"))["seconds"]
     return found
 
 
@@ -159,46 +169,18 @@ def write_page(figures: Figures, runs: Path, folder: Path) -> None:
         (folder / PLOTS / plot_name(name)).write_bytes(content)
 
 
-def conditions() -> dict[str, Any]:
-    """What the runs ran on."""
-    return {
-        "device": device_name(torch.device("cpu")).partition(",")[0],
-        "torch": torch.__version__,
-        "transformers": transformers.__version__,
-        "hf_linear_attn": hf_linear_attn.__version__,
-        "python": platform.python_version(),
-    }
+def _with_earlier(found: dict[str, ExperimentFigures], folder: Path) -> Figures:
+    """With what other starts have found: an experiment that is left out now stays on the page."""
+    file = folder / FIGURES
+    earlier = read_figures(file).experiments if file.is_file() else {}
+    known = {**earlier, **found}
+    return Figures({name: known[name] for name in EXPERIMENTS if name in known})
 
 
 def _measured(settings: dict[str, dict[str, Any]], console: Console) -> dict[str, float]:
     with Progress(console=console) as progress:
         task = progress.add_task("CPU time of a step", total=ROUNDS)
         return step_seconds(settings, lambda done: progress.update(task, completed=done))
-
-
-def _run_figures(plan: ablate.Plan, cell: Cell, seed: int) -> RunFigures:
-    folder = plan.folder / slug(cell) / f"seed-{seed}"
-    results = json.loads((folder / ablate.RESULTS_FILE).read_text(encoding="utf-8"))
-    return RunFigures(
-        model=cell[0].name,
-        seed=seed,
-        perplexity=results["eval_perplexity"],
-        loss=results["eval_loss"],
-        unigram_perplexity=results["eval_unigram_perplexity"],
-        steps=run_settings(plan.grid, cell, plan.extra)["max_steps"],
-        parameters=_parameters(folder / "model.safetensors"),
-    )
-
-
-def _parameters(file: Path) -> int:
-    with safetensors.safe_open(file, "pt") as weights:
-        shapes = [weights.get_slice(name).get_shape() for name in weights.keys()]  # noqa: SIM118
-    return sum(torch.Size(shape).numel() for shape in shapes)
-
-
-def _cpu_minutes(plan: ablate.Plan, cell: Cell, seed: int) -> float:
-    file = (plan.folder / slug(cell) / f"seed-{seed}").with_suffix(ablate.CPU_SECONDS)
-    return sum(map(float, file.read_text(encoding="utf-8").split())) / 60
 
 
 def _experiment(name: str) -> Experiment:

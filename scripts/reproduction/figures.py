@@ -19,6 +19,8 @@ class RunFigures:
         unigram_perplexity: of the unigram model on the same tokens.
         steps: optimiser steps.
         parameters: number of weights, tied ones counted once.
+        predicted: tokens that the evaluation asks for.
+        conditions: machine, threads and versions, as the run's own card has them.
     """
 
     model: str
@@ -28,6 +30,8 @@ class RunFigures:
     unigram_perplexity: float
     steps: int
     parameters: int
+    predicted: int
+    conditions: dict[str, str]
 
 
 @dataclass
@@ -38,13 +42,15 @@ class ExperimentFigures:
         runs: the finished ones.
         tokens_per_step: of a training step.
         step_seconds: CPU seconds of a training step by model, where steps follow from them.
-        cpu_minutes: of one run by model, as measured where these runs were made.
+        cpu_minutes: of one run by model: means over the runs for which they are known.
+        data: what became of the texts, as the runs' cards have it.
     """
 
     runs: list[RunFigures] = field(default_factory=list)
     tokens_per_step: int = 0
     step_seconds: dict[str, float] = field(default_factory=dict)
     cpu_minutes: dict[str, float] = field(default_factory=dict)
+    data: list[str] = field(default_factory=list)
 
     def of(self, model: str) -> dict[int, RunFigures]:
         """The runs of a model, by seed."""
@@ -56,23 +62,25 @@ class Figures:
     """Everything the page is made of.
 
     Attributes:
-        conditions: versions and the machine.
         experiments: by name.
     """
 
-    conditions: dict[str, Any]
-    experiments: dict[str, ExperimentFigures]
+    experiments: dict[str, ExperimentFigures] = field(default_factory=dict)
 
     def as_json(self) -> str:
         """JSON text, with runs in the order of the grid."""
         return json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n"
+
+    def seeds(self) -> list[int]:
+        """Those with which there are runs."""
+        return sorted({run.seed for each in self.experiments.values() for run in each.runs})
 
 
 def read_figures(file: Path) -> Figures:
     """What `Figures.as_json` wrote."""
     content = json.loads(file.read_text(encoding="utf-8"))
     experiments = {name: _experiment(each) for name, each in content["experiments"].items()}
-    return Figures(content["conditions"], experiments)
+    return Figures(experiments)
 
 
 def _experiment(content: Mapping[str, Any]) -> ExperimentFigures:

@@ -1,5 +1,7 @@
 """The page of results: tables, plots, and what was published beside what was found."""
 
+from collections import Counter
+
 from hf_linear_attn.training.ablation_grid import read_grid
 from hf_linear_attn.training.published import (
     footnotes,
@@ -13,6 +15,7 @@ from reproduction.figures import ExperimentFigures, Figures
 from reproduction.texts import text_lines
 
 PLOTS = "images"
+_VERSIONS = ("torch", "transformers", "hf_linear_attn")
 _NONE = "–"
 
 
@@ -31,26 +34,47 @@ def page(figures: Figures) -> str:
 
 
 def _opening(figures: Figures) -> list[str]:
-    c = figures.conditions
-    minutes = sum(e.cpu_minutes[run.model] for e in figures.experiments.values() for run in e.runs)
+    seeds = figures.seeds()
     return [
-        "Small language models with one attention or another, each trained with three seeds "
-        "for a few minutes of one CPU core, beside what the papers have published. Perplexities "
-        "count the tokens of a small vocabulary and can be compared within a table, never with "
-        "those of a paper: what can be compared is which model does better. Models this small, "
-        "trained this shortly, need not agree with large ones; where an ordering does not hold "
-        "here, the table says so.",
+        "Small language models that differ in their attention and in nothing else, each trained "
+        f"with {len(seeds)} seeds ({', '.join(map(str, seeds))}) for a few minutes of one CPU "
+        "core, beside what the papers have published. Perplexities count the tokens of a small "
+        "vocabulary and can be compared within a table, never with those of a paper: what can be "
+        "compared is which model does better. Models this small, trained this shortly, need not "
+        "agree with large ones; where an ordering does not hold here, the table says so.",
+        "",
+        "All models have one trunk, that of TransNormer's paper: rotary positions (LRPE), RMS "
+        "norms without weights before attention and MLP and after the embeddings, gated MLPs. So "
+        "softmax, Linear Transformer and cosFormer are not built here as their own papers build "
+        "them: they have relative positions that those do not have, and differences that are due "
+        "to positions, norms or MLPs cannot pass for differences of attention.",
         "",
         "```",
         "python scripts/reproduce.py --data_dir texts --write",
         "```",
         "",
-        f"made this page: {c['device']}, one thread, {minutes / 60:.1f} hours of CPU time in all; "
-        f"torch {c['torch']}, transformers {c['transformers']}, Python {c['python']}. All figures "
-        "are in [results.json](results.json). The settings are those of "
+        f"made this page: {_hours(figures):.1f} hours of CPU time in all; {_machine(figures)}. All "
+        "figures are in [results.json](results.json). The settings are those of "
         "[recipes/configs/results](../recipes/configs/results); a run that is there is not made "
         "again.",
-    ]  # fmt: skip
+    ]
+
+
+def _hours(figures: Figures) -> float:
+    experiments = figures.experiments.values()
+    return sum(e.cpu_minutes.get(run.model, 0) for e in experiments for run in e.runs) / 60
+
+
+def _machine(figures: Figures) -> str:
+    """The conditions of all runs; several, if they were not the same."""
+    runs = [run for each in figures.experiments.values() for run in each.runs]
+    kinds = Counter(
+        ", ".join([run.conditions["device"], *(f"{n} {run.conditions[n]}" for n in _VERSIONS)])
+        for run in runs
+    )
+    if len(kinds) == 1:
+        return next(iter(kinds))
+    return "; ".join(f"{count} runs: {kind}" for kind, count in kinds.items())
 
 
 def _experiment(experiment: Experiment, found: ExperimentFigures) -> list[str]:
@@ -68,14 +92,20 @@ def _experiment(experiment: Experiment, found: ExperimentFigures) -> list[str]:
 
 def _conditions(experiment: Experiment, found: ExperimentFigures) -> list[str]:
     train, test = (", ".join(files) for files in (experiment.train, experiment.validation))
-    words = f"Trained on {train}, tested on {test}; {found.tokens_per_step:,} tokens a step."
+    predicted = sorted({run.predicted for run in found.runs})
+    counts = " or ".join(f"{count:,}" for count in predicted)
+    words = (
+        f"Trained on {train}, tested on {test}; {experiment.tokens}. "
+        f"{found.tokens_per_step:,} tokens a step. The evaluation asks for {counts} tokens, the "
+        "same ones in every run."
+    )
     if found.step_seconds:
         costs = ", ".join(f"{n} {s * 1000:,.0f} ms" for n, s in found.step_seconds.items())
         words += (
             f" CPU time of a step, the median of interleaved rounds of one process: {costs}. The "
             "steps of each model follow from it."
         )
-    return [words]
+    return [words, "", *(f"- {line}" for line in found.data)]
 
 
 def _table(section: Section, found: ExperimentFigures) -> list[str]:
@@ -118,7 +148,7 @@ def _row(model: str, base: str, found: ExperimentFigures) -> list[str]:
         else spread(paired).show("{:+.3f}").replace("± +", "± "),
         f"{unigram:.1f}",
         ", ".join(map(str, runs)),
-        f"{found.cpu_minutes[model]:.1f}",
+        f"{found.cpu_minutes[model]:.1f}" if model in found.cpu_minutes else _NONE,
     ]
 
 

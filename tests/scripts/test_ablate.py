@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,7 @@ loss = settings["x"] + settings["seed"] / 10
 
 
 def load_program():
+    sys.path.insert(0, str(ROOT / "scripts"))  # as it is when the program runs
     spec = importlib.util.spec_from_file_location("ablate", ROOT / "scripts" / "ablate.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -104,6 +106,15 @@ def test_a_failed_run_is_shown_the_rest_goes_on_and_it_is_tried_again(grid, caps
     Path("mended").touch()
     ABLATE.main(grid)
     assert calls()[4:] == ["bad 1", "bad 3"]
+
+
+def test_two_starts_do_not_run_the_same_grid(grid):
+    with (
+        ABLATE.alone_in(Path("out")),
+        pytest.raises(ValueError, match="another start is at work in out"),
+    ):
+        ABLATE.main(grid)
+    assert not Path("calls.txt").exists()
 
 
 def test_a_run_that_refuses_other_settings_does_not_count_as_finished(grid, capsys):

@@ -1,5 +1,6 @@
 """The program of results: every run once, steps of equal time, verdicts, and the page."""
 
+import dataclasses
 import importlib
 import json
 import sys
@@ -9,8 +10,11 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from hf_linear_attn.integrations.model_card import write_model_card
 from hf_linear_attn.training.ablation_grid import cells_of, read_grid, run_settings
+from hf_linear_attn.training.hardware import device_name
 from hf_linear_attn.training.published import printable_cell
+from tests.training.test_run_card import masked_lm_facts
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
@@ -25,6 +29,7 @@ from reproduction.figures import (  # noqa: E402
     read_figures,
 )
 from reproduction.page import page  # noqa: E402
+from reproduction.run_folder import conditions, data_lines, run_figures  # noqa: E402
 from reproduction.same_time import step_seconds, steps_in_the_same_time  # noqa: E402
 from reproduction.texts import TEXTS  # noqa: E402
 
@@ -33,17 +38,32 @@ ORDERINGS = [o for e in EXPERIMENTS.values() for s in e.sections for o in s.orde
 
 # Stands for a recipe: cosFormer does better than the others, worse still where it comes last.
 FAKE = """
-import json, math, pathlib, shutil, sys, yaml
+import json, math, os, pathlib, shutil, sys, yaml
 settings = yaml.safe_load(open(sys.argv[2]))
 folder = pathlib.Path(settings["output_dir"])
 with open("calls.txt", "a") as calls:
-    calls.write(f"{folder.parent.name} {settings['seed']} {settings['max_steps']}\\n")
+    threads = os.environ["OMP_NUM_THREADS"]
+    calls.write(f"{folder.parent.name} {settings['seed']} {settings['max_steps']} {threads}\\n")
 folder.mkdir(parents=True, exist_ok=True)
 shutil.copy("model.safetensors", folder)
 loss = 1.0 + settings["seed"] / 10 + (settings["attention"] != "cosformer")
 loss += "cos_reweighting=false" in settings.get("config_overrides", "")
+shutil.copy("card.md", folder / "README.md")
 results = {"eval_loss": loss, "eval_perplexity": math.exp(loss), "eval_unigram_perplexity": 20.0}
 (folder / "all_results.json").write_text(json.dumps(results))
+"""
+
+# As the recipes write it (see test_the_card_of_a_run_says_what_the_page_needs).
+CARD = """
+- train: 5 documents became 10 blocks
+- validation: 1 document became 2 blocks
+
+Evaluation on 1,234 predicted tokens, the same ones before and after training.
+
+| device | Abacus, 1 thread |
+| torch | 2.0 |
+| transformers | 5.0 |
+| hf_linear_attn | 0.1 |
 """
 
 
@@ -53,12 +73,13 @@ def program(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("recipes").mkdir()
     save_file({"a": torch.zeros(2, 3), "b": torch.zeros(4)}, "model.safetensors")
+    Path("card.md").write_text(CARD)
     for recipe in ("clm", "mlm"):
         Path(f"recipes/{recipe}.py").write_text(FAKE)
     monkeypatch.setattr(ablate, "RECIPES", Path("recipes").resolve())
     # Settings are checked by the real recipes in a test of their own.
     monkeypatch.setattr(ablate, "check_settings", lambda *_: None)
-    monkeypatch.setattr(reproduce, "step_seconds", lambda settings, _: STEP_SECONDS)
+    monkeypatch.setattr(reproduce, "step_seconds", measured)
     monkeypatch.setattr(reproduce, "DOCS", tmp_path / "docs")
     for text in TEXTS:
         file = tmp_path / "texts" / text.file
@@ -70,10 +91,16 @@ def program(tmp_path, monkeypatch):
         target = tmp_path / "recipes" / "configs" / kind / "tiny-cpu.yaml"
         target.parent.mkdir(parents=True)
         target.write_text((ROOT / "recipes" / "configs" / kind / "tiny-cpu.yaml").read_text())
-    return ["--data_dir", "texts", "--seeds", "1,2"]
+    return ["--data_dir", "texts", "--seeds", "1,2,4"]
 
 
 STEP_SECONDS = {"cosFormer": 0.5, "TransNormer T2": 0.4, "softmax": 1.6}
+
+
+def measured(settings, on_round):
+    with open("measured.txt", "a") as opened:
+        opened.write(f"{settings['softmax']['block_size']}\n")
+    return STEP_SECONDS
 
 
 def calls():
@@ -83,23 +110,65 @@ def calls():
 def test_every_run_is_made_once_and_the_page_says_what_came_out(program, capsys):
     reproduce.main([*program, "--write"])
     models = sum(len(cells_of(read_grid(ROOT / e.grid))) for e in EXPERIMENTS.values())
-    assert len(calls()) == 2 * models
-    steps = {call.split()[0]: int(call.split()[2]) for call in calls()[-6:]}
+    assert len(calls()) == 3 * models
+    assert {call.split()[3] for call in calls()} == {"1"}
+    steps = {call.split()[0]: int(call.split()[2]) for call in calls()[-9:]}
     assert steps["softmax"] == round(steps["cosformer"] * 0.5 / 1.6)
     text = Path("docs/results.md").read_text()
     assert text == Path("runs/results/results.md").read_text()
     assert text == page(read_figures(Path("docs/results.json")))
-    # exp(1.1) and exp(1.2), and their sample deviation.
+    # exp(1.1), exp(1.2) and exp(1.4), and their sample deviation.
     assert "| cosFormer | 10 |" in text
-    assert "| **3.16 ± 0.22** |" in text
+    assert "| **3.46 ± 0.54** |" in text
     assert "| softmax | cosFormer |" in text
+    assert "with 3 seeds (1, 2, 4)" in text
+    assert "in all; Abacus, 1 thread, torch 2.0, transformers 5.0, hf_linear_attn 0.1. " in text
+    assert "asks for 1,234 tokens" in text
+    assert "- train: 5 documents became 10 blocks\n- validation: 1 doc" in text
     assert Path("docs/images/results-long.png").read_bytes().startswith(b"\x89PNG")
     reproduce.main([*program, "--write"])
-    assert len(calls()) == 2 * models
+    assert len(calls()) == 3 * models
     assert Path("docs/results.md").read_text() == text
-    reproduce.main(["--data_dir", "texts", "--seeds", "1,2,3", "--only", "long"])
-    assert len(calls()) == 2 * models + 3
-    assert "long" in json.loads(Path("runs/results/results.json").read_text())["experiments"]
+    assert len(Path("measured.txt").read_text().split()) == 1
+
+
+def test_an_experiment_that_is_left_out_stays_on_the_page(program):
+    reproduce.main([*program, "--only", "long"])
+    reproduce.main([*program, "--only", "masked"])
+    kept = json.loads(Path("runs/results/results.json").read_text())["experiments"]
+    assert list(kept) == ["masked", "long"]
+
+
+def test_runs_under_other_conditions_are_told_apart(program):
+    reproduce.main([*program, "--only", "long"])
+    Path("card.md").write_text(CARD.replace("| torch | 2.0 |", "| torch | 2.1 |"))
+    reproduce.main([*program[:-1], "1,2,4,5", "--only", "long"])
+    text = Path("runs/results/results.md").read_text()
+    assert "9 runs: Abacus, 1 thread, torch 2.0, transformers 5.0, hf_linear_attn 0.1" in text
+    assert "; 3 runs: Abacus, 1 thread, torch 2.1," in text
+
+
+def test_the_time_of_a_step_is_measured_again_for_other_settings(program, tmp_path):
+    reproduce.main([*program, "--only", "long"])
+    texts = tmp_path / "texts"
+    texts.rename(tmp_path / "elsewhere")
+    reproduce.main(["--data_dir", "elsewhere", "--seeds", "1", "--only", "long"])
+    assert len(Path("measured.txt").read_text().split()) == 2
+
+
+def test_the_minutes_of_a_run_that_was_killed_with_the_program_are_not_made_up(program):
+    reproduce.main([*program, "--only", "long"])
+    folder = Path("runs/results/long/cosformer")
+    for seed in (1, 2, 4):
+        seconds = folder / f"seed-{seed}.cpu_seconds"
+        seconds.write_text("unknown\n" + seconds.read_text())
+    reproduce.main([*program, "--only", "long"])
+    [row] = [
+        line
+        for line in Path("runs/results/results.md").read_text().split("\n")
+        if line.startswith("| cosFormer |")
+    ]
+    assert row.endswith("| 1, 2, 4 | – |")
 
 
 def test_a_run_that_fails_is_shown_and_tried_again(program, capsys):
@@ -109,9 +178,13 @@ def test_a_run_that_fails_is_shown_and_tried_again(program, capsys):
     assert left.value.code == 1
     assert "cosFormer, seed 1 failed" in " ".join(capsys.readouterr().out.split())
     assert "| cosFormer | – |" in Path("runs/results/results.md").read_text()
+    with pytest.raises(SystemExit):
+        reproduce.main([*program, "--write"])
+    assert not list(Path("docs").iterdir())
     Path("recipes/mlm.py").write_text(FAKE)
+    before = len(calls())
     reproduce.main([*program, "--only", "long"])
-    assert len(calls()) == 6
+    assert len(calls()) == before + 9
 
 
 @pytest.mark.parametrize(
@@ -122,6 +195,7 @@ def test_a_run_that_fails_is_shown_and_tried_again(program, capsys):
         (["--data_dir", "texts", "--only", "causl"], "did you mean 'causal'"),
         (["--data_dir", "texts", "--only", "long", "--write"], "leave --only out"),
         (["--data_dir", "texts", "--seeds", "1,x"], "seeds: got '1,x'"),
+        (["--data_dir", "texts", "--seeds", "1,2", "--write"], "give 3 --seeds or more"),
         ([], "give --data_dir"),
     ],
 )
@@ -164,7 +238,8 @@ def test_what_is_said_to_be_published_may_be_printed_and_is_so(each):
 
 
 def run(model, seed, loss):
-    return RunFigures(model, seed, 2.7**loss, loss, 9.0, steps=5, parameters=10)
+    where = conditions(CARD)
+    return RunFigures(model, seed, 2.7**loss, loss, 9.0, 5, 10, predicted=7, conditions=where)
 
 
 @pytest.mark.parametrize(
@@ -187,13 +262,33 @@ def test_a_verdict_is_taken_seed_by_seed(losses, words):
 def test_losses_are_compared_with_the_same_seed():
     losses = {"softmax": {1: 1.0, 2: 5.0}, "cosFormer": {2: 5.5, 1: 1.1}}
     runs = [run(m, s, x) for m, of in losses.items() for s, x in of.items()]
-    found = ExperimentFigures(runs, 64, {}, {"softmax": 1.0, "cosFormer": 2.0})
-    text = page(
-        Figures({"device": "", "torch": "", "transformers": "", "python": ""}, {"causal": found})
-    )
+    found = ExperimentFigures(runs, 64, {}, {"softmax": 1.0, "cosFormer": 2.0}, [])
+    text = page(Figures({"causal": found}))
     # 0.1 and 0.5; paired with the other's seed it would be 4.5 and -3.9.
     assert "| +0.300 ± 0.283 |" in text
     assert "| TransNormer T1 | – |" in text
+
+
+@pytest.mark.parametrize("words", ["masked", "predicted"])
+def test_the_card_of_a_run_says_what_the_page_needs(words, tmp_path):
+    _, facts = masked_lm_facts(tmp_path / "run")
+    folder = tmp_path / "run"
+    folder.mkdir()
+    facts = dataclasses.replace(facts, data=["train: 5 documents", "validation: 1 document"])
+    card = write_model_card(folder, facts)
+    card.write_text(card.read_text().replace("masked tokens", f"{words} tokens"))
+    save_file({"a": torch.zeros(2, 3)}, folder / "model.safetensors")
+    results = {"eval_loss": 1.0, "eval_perplexity": 2.0, "eval_unigram_perplexity": 3.0}
+    (folder / "all_results.json").write_text(json.dumps(results))
+    found = run_figures(folder, "A", seed=3, steps=12)
+    assert found.predicted == 500
+    assert found.parameters == 6
+    assert found.conditions["torch"] == torch.__version__
+    assert found.conditions["device"] == device_name(torch.device("cpu"))
+    assert data_lines(folder) == ["train: 5 documents", "validation: 1 document"]
+    card.write_text(card.read_text().replace("| torch |", "| Torch |"))
+    with pytest.raises(ValueError, match="a card has 0 places"):
+        run_figures(folder, "A", seed=3, steps=12)
 
 
 def test_steps_of_the_same_time():

@@ -1,0 +1,1 @@
+"""What `scripts/ablate.py` is made of."""
