@@ -5,11 +5,13 @@ and by its loggers. Both are kept here, if our code is who asked; what another l
 Transformers is for that library to mend.
 """
 
+import contextlib
 import logging
 import re
 import sys
 import traceback
 import warnings
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import FrameType
 
@@ -61,6 +63,15 @@ def watch_warnings() -> None:
 
     show.watches = True
     warnings.showwarning = show
+
+
+@contextlib.contextmanager
+def asked_for_by_name(names: Iterable[str]) -> Iterator[None]:
+    """Leave out what says that one of these names is deprecated: a user gave it, and reads so."""
+    before = len(found)
+    yield
+    quoted = [f"`{name}`" for name in names]
+    found[before:] = [each for each in found[before:] if not any(q in each for q in quoted)]
 
 
 def fail() -> None:

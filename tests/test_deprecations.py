@@ -5,7 +5,7 @@ import warnings
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, TrainingArguments
 from transformers.utils.logging import warning_once
 
 import hf_linear_attn as hla
@@ -55,6 +55,16 @@ def test_what_others_take_away_and_what_is_expected_stay_as_they_are():
     with pytest.warns(FutureWarning, match="activation_checkpointing_enable"):
         a_warning()
     deprecations.fail()
+
+
+def test_what_a_user_asks_for_by_its_old_name_is_the_user_s():
+    with deprecations.asked_for_by_name(["gradient_checkpointing"]):
+        TrainingArguments("unused", gradient_checkpointing=True)
+    deprecations.fail()
+    with deprecations.asked_for_by_name(["gradient"]):
+        TrainingArguments("unused", gradient_checkpointing=True)
+    with pytest.raises(AssertionError, match="by Transformers"):
+        deprecations.fail()
 
 
 def test_what_a_program_wrote_is_read():

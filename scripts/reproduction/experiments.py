@@ -160,8 +160,8 @@ EXPERIMENTS = {
                 Section(
                     "Whole novels, 4,096 tokens, the same time",
                     "Masked language models trained on two novels and tested on a third. Every "
-                    "model has the CPU time of cosFormer's runs: the slower its steps are, the "
-                    "fewer it gets.",
+                    "model has the CPU time of TransNormer's runs: the slower its steps are, "
+                    "the fewer it gets.",
                     ("softmax", "cosFormer", "TransNormer T2"),
                 ),
             ),

@@ -121,7 +121,7 @@ def test_further_arguments_are_the_recipe_s_or_refused(settings):
     words = {name: as_words(value) for name, value in settings.items() if " " not in name}
     words = {name.replace("-", "_"): said for name, said in words.items() if said is not None}
     argv = [word for name, said in words.items() for word in (f"--{name}", *said)]
-    with tempfile.TemporaryDirectory() as folder, same_environment():
+    with tempfile.TemporaryDirectory() as folder, same_environment(words):
         file = Path(folder) / "grid.yaml"
         file.write_text(yaml.safe_dump(GRID, allow_unicode=True), encoding="utf-8")
         try:

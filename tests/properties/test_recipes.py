@@ -15,6 +15,7 @@ from hf_linear_attn.training.lra.suite import read_runs
 from hf_linear_attn.training.run_checks import check_training_arguments, parse_arguments
 from hf_linear_attn.training.run_folder import _plain, resolve_arguments
 from hf_linear_attn.training.yaml_files import parse_overrides
+from tests.deprecations import asked_for_by_name
 from tests.properties.choices import evenly
 from tests.properties.examples import examples
 from tests.properties.recipe_cases import RECIPES, TEXT, as_words, parser_of, settings_of
@@ -33,11 +34,12 @@ REWRITTEN = {
 
 
 @contextlib.contextmanager
-def same_environment():
-    """Transformers puts settings there."""
+def same_environment(names):
+    """Transformers puts settings there, and says which of the names given it will not know soon."""
     before = dict(os.environ)
     try:
-        yield
+        with asked_for_by_name(names):
+            yield
     finally:
         os.environ.clear()
         os.environ.update(before)
@@ -103,7 +105,7 @@ def check(recipe, argv, names, expected):
         names: what a refusal may name.
         expected: gives what the fields that were given have to be, once they are known to be good.
     """
-    with same_environment():
+    with same_environment(names):
         try:
             args = parse(recipe, argv)
         except ValueError as error:
@@ -157,7 +159,7 @@ def test_long_range_arena_s_runs_are_whole_or_refused(settings, task, preset):
     """The preset's file lies under the file of a run, the command line over both."""
     argv = [f"--{n}={v}" for n, v in (("task", task), ("preset", preset)) if v is not None]
     settings = {n: v for n, v in settings.items() if n not in ("task", "preset", "suite")}
-    with tempfile.TemporaryDirectory() as folder, same_environment():
+    with tempfile.TemporaryDirectory() as folder, same_environment(settings):
         try:
             runs, _ = read_runs(["--config", written(folder, settings), *argv], LRA_CONFIGS)
         except ValueError as error:

@@ -94,7 +94,7 @@ def program(tmp_path, monkeypatch):
     return ["--data_dir", "texts", "--seeds", "1,2,4"]
 
 
-STEP_SECONDS = {"cosFormer": 0.5, "TransNormer T2": 0.4, "softmax": 1.6}
+STEP_SECONDS = {"TransNormer T2": 0.5, "cosFormer": 0.4, "softmax": 1.6}
 
 
 def measured(settings, on_round):
@@ -113,7 +113,7 @@ def test_every_run_is_made_once_and_the_page_says_what_came_out(program, capsys)
     assert len(calls()) == 3 * models
     assert {call.split()[3] for call in calls()} == {"1"}
     steps = {call.split()[0]: int(call.split()[2]) for call in calls()[-9:]}
-    assert steps["softmax"] == round(steps["cosformer"] * 0.5 / 1.6)
+    assert steps["softmax"] == round(steps["transnormer-t2"] * 0.5 / 1.6)
     text = Path("docs/results.md").read_text()
     assert text == Path("runs/results/results.md").read_text()
     assert text == page(read_figures(Path("docs/results.json")))
