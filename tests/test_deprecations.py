@@ -61,8 +61,8 @@ def test_what_a_user_asks_for_by_its_old_name_is_the_user_s():
     with deprecations.asked_for_by_name(["gradient_checkpointing"]):
         TrainingArguments("unused", gradient_checkpointing=True)
     deprecations.fail()
-    with deprecations.asked_for_by_name(["gradient"]):
-        TrainingArguments("unused", gradient_checkpointing=True)
+    with deprecations.asked_for_by_name(["gradient_checkpointing"]):
+        TrainingArguments("unused", gradient_checkpointing_kwargs={"use_reentrant": False})
     with pytest.raises(AssertionError, match="by Transformers"):
         deprecations.fail()
 
