@@ -215,7 +215,10 @@ def test_a_compiled_model_follows_the_backend():
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
     inputs = batch("padded", 2, 9)
     before = compiled(**inputs).last_hidden_state
-    with hla.use_backend("triton"), pytest.raises(ValueError, match="not for the device 'cpu'"):
+    with (
+        hla.use_backend("triton"),
+        pytest.raises(ValueError, match=r"not for the device 'cpu'|Triton is not installed"),
+    ):
         compiled(**inputs)
     assert torch.equal(compiled(**inputs).last_hidden_state, before)
 
