@@ -63,6 +63,20 @@ def test_lrpe_that_a_checkpoint_lacks_is_initialised(make_model, tmp_path):
         assert rotary.reflection.norm().item() == pytest.approx(1)
 
 
+@pytest.mark.parametrize("lacking", ["theta", "reflection"])
+def test_b28_half_of_lrpe_that_is_there_is_not_drawn_anew(make_model, tmp_path, lacking):
+    """What is missing makes Transformers initialise the module that it belongs to."""
+    model = make_model(position_embedding_type="lrpe")
+    fill_with_constants(model)
+    saved = model.state_dict()
+    there = [name for name in saved if f".rotary.{lacking}" not in name]
+    assert len(there) < len(saved)
+    model.save_pretrained(tmp_path, state_dict={name: saved[name] for name in there})
+    loaded = AutoModelForMaskedLM.from_pretrained(tmp_path).state_dict()
+    for name, tensor in saved.items():
+        assert torch.equal(loaded[name], tensor) == (name in there), name
+
+
 def test_lrpe_stays_fp32_in_a_bf16_model(make_model, tmp_path):
     make_model(position_embedding_type="lrpe").save_pretrained(tmp_path)
     loaded = AutoModelForMaskedLM.from_pretrained(tmp_path, dtype=torch.bfloat16)
