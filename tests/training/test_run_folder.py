@@ -9,9 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from transformers import TrainingArguments
 
-from hf_linear_attn.training.arguments import DataArguments, MaskingArguments, ModelArguments
 from hf_linear_attn.training.atomic_files import write_atomically
 from hf_linear_attn.training.checkpoints import (
     check_checkpoint,
@@ -20,30 +18,20 @@ from hf_linear_attn.training.checkpoints import (
 )
 from hf_linear_attn.training.checksums import write_checksums
 from hf_linear_attn.training.recipe_parser import RecipeParser
+from hf_linear_attn.training.run_file import write_run_file
 from hf_linear_attn.training.run_folder import (
     RunFolder,
     open_run_folder,
     resolve_arguments,
-    write_run_file,
 )
 from hf_linear_attn.training.tokenizer import load_or_train_tokenizer
+from tests.training.run_arguments import ARGUMENTS, resolved, snapshot
 from tests.training.tiny_run import make_trainer, rows
-
-TYPES = (ModelArguments, DataArguments, MaskingArguments, TrainingArguments)
 
 
 @pytest.fixture(scope="module")
 def tokenizer():
     return load_or_train_tokenizer(None, ["some text"], 261, 64)
-
-
-def resolved(folder: Path, *argv: str) -> dict:
-    base = ["--output_dir", str(folder), "--use_cpu", "--max_steps", "6"]
-    return resolve_arguments(*RecipeParser(TYPES).parse_recipe([*base, *argv]))
-
-
-def snapshot(folder: Path) -> dict[str, bytes]:
-    return {str(p): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +80,7 @@ def test_the_arguments_of_a_run_file_are_read_back_unchanged(tmp_path):
     assert "secret" not in text
     assert "hub_token" not in text
     assert yaml.safe_load(text) == first
-    again = RecipeParser(TYPES).parse_recipe(["--config", str(tmp_path / "run" / "run.yaml")])
+    again = RecipeParser(ARGUMENTS).parse_recipe(["--config", str(tmp_path / "run" / "run.yaml")])
     assert resolve_arguments(*again) == first
     assert first["lr_scheduler_kwargs"] == {"min_lr": 1e-5}
     assert first["train_file"] == ["a.txt", "b.txt"]
@@ -216,17 +204,6 @@ def test_an_unreadable_run_file_is_refused(run, content):
 def test_a_final_state_that_was_cut_off_is_not_the_end(run, content):
     (run / "trainer_state.json").write_text(content)
     assert open_run_folder(run, resolved(run)) == RunFolder(run, run / "checkpoint-4")
-
-
-@pytest.mark.parametrize("content", ["learning_rate: 1\n", "", "a: ["])
-def test_a_folder_with_nothing_but_the_runs_mark_is_free(tmp_path, content):
-    for name in ("run.yaml", "data.json", ".run.yaml.123"):
-        (tmp_path / name).write_text(content)
-    (tmp_path / "runs").mkdir()
-    assert open_run_folder(tmp_path, resolved(tmp_path)) == RunFolder(tmp_path)
-    (tmp_path / "model.safetensors").write_text("")
-    with pytest.raises(ValueError, match=r"belongs to another run|run\.yaml is damaged"):
-        open_run_folder(tmp_path, resolved(tmp_path))
 
 
 @pytest.mark.parametrize(
