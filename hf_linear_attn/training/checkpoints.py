@@ -153,6 +153,16 @@ def check_model(folder: Path) -> None:
     check_weights(folder)
 
 
+def check_saved_model(checkpoint: Path) -> None:
+    """What loading a checkpoint's weights needs; where it has checksums, every file of it.
+
+    Raises:
+        DamagedFileError: a file is missing, unreadable, or not the one that was saved.
+    """
+    check_model(checkpoint)
+    _check_checksums(checkpoint)
+
+
 def check_weights(folder: Path) -> None:
     """Open the files of a saved model's weights, one file or several shards.
 

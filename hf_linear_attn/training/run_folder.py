@@ -14,6 +14,7 @@ from typing import Any
 
 from transformers import TrainingArguments
 
+from hf_linear_attn.training.best_checkpoint import check_best_beside
 from hf_linear_attn.training.checkpoints import (
     DamagedFileError,
     check_checkpoint,
@@ -99,7 +100,8 @@ def open_run_folder(path: Path, arguments: dict[str, Any]) -> RunFolder:
 
     Raises:
         ValueError: the folder is a file, cannot be written, holds something else, or belongs to
-            another run; a file of a person would be replaced; or its newest checkpoint is damaged.
+            another run; a file of a person would be replaced; or its newest checkpoint is damaged,
+            or the best one, where it is to be loaded at the end.
     """
     if not _is_there(path):
         return RunFolder(path)
@@ -118,6 +120,8 @@ def open_run_folder(path: Path, arguments: dict[str, Any]) -> RunFolder:
     checkpoint = newest_checkpoint(path)
     if checkpoint is not None:
         check_checkpoint(checkpoint)
+        if arguments.get("load_best_model_at_end"):
+            check_best_beside(checkpoint)
     elif (path / STATE_FILE).exists():
         raise ValueError(
             f"the run in {path} is finished and kept no checkpoint (save_strategy "

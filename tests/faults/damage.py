@@ -61,6 +61,24 @@ def in_checkpoint(whole: Whole, name: str, damage: str, folder: Path, seed: int)
     return Outcome("damage", case, wrong + _goes_on(whole, folder), "refused, then from 4")
 
 
+def in_best(whole: Whole, name: str, damage: str, folder: Path, seed: int) -> Outcome:
+    """Damage to a file of the best checkpoint, which is older than the newest.
+
+    The start refuses it by name, touches nothing, and goes on when a sound one was put back.
+    """
+    case = f"{whole.trained.recipe}: {name} of the best checkpoint {damage}"
+    run = _stopped_at_8(whole, folder)
+    best = run / "checkpoint-4"
+    DAMAGES[damage](best / name, random.Random(seed))
+    before = snapshot(run)
+    started = Started(whole.trained, folder)
+    wrong = _refusal(started, started.finish(), best, "put a sound one back")
+    wrong += [] if snapshot(run) == before else ["something was changed"]
+    shutil.rmtree(best)
+    shutil.copytree(whole.run / "checkpoint-4", best)
+    return Outcome("damage", case, wrong + _goes_on(whole, folder, 8), "refused, then from 8 again")
+
+
 def in_finished(whole: Whole, name: str, damage: str, folder: Path, seed: int) -> Outcome:
     """Damage to a file of the finished run: seen where it matters, and made good as told."""
     case = f"{whole.trained.recipe}: {name} of the finished run {damage}"

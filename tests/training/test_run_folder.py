@@ -354,6 +354,42 @@ def test_a_listed_file_that_is_gone_is_damage(sealed):
         open_run_folder(sealed, resolved(sealed))
 
 
+LOADS_BEST = ("--load_best_model_at_end", "--eval_strategy", "steps", "--eval_steps", "500")
+
+
+def flip(file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    content[-9] ^= 1
+    file.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "told"),
+    [
+        (lambda best: flip(best / "model.safetensors"), "/model.safetensors is not what was saved"),
+        (lambda best: flip(best / "optimizer.pt"), "/optimizer.pt is not what was saved"),
+        (lambda best: (best / "model.safetensors").write_bytes(b""), "/model.safetensors is dam"),
+        (lambda best: (best / "model.safetensors").unlink(), "/model.safetensors is missing"),
+        (lambda best: (best / "config.json").write_text("{"), "/config.json is not readable JSON"),
+        (shutil.rmtree, ", the best checkpoint so far, is missing"),
+    ],
+)  # fmt: skip
+def test_a_damaged_best_checkpoint_is_refused_where_it_is_to_be_loaded(sealed, spoil, told):
+    state = json.loads((sealed / "checkpoint-4" / "trainer_state.json").read_text())
+    state["best_model_checkpoint"] = "elsewhere/checkpoint-2"
+    (sealed / "checkpoint-4" / "trainer_state.json").write_text(json.dumps(state))
+    write_checksums(sealed / "checkpoint-4")
+    found = RunFolder(sealed, sealed / "checkpoint-4")
+    assert open_run_folder(sealed, resolved(sealed, *LOADS_BEST)) == found
+    spoil(sealed / "checkpoint-2")
+    before = snapshot(sealed)
+    message = rf"cannot resume: .*checkpoint-2{told}.*put a sound one back.*nothing was changed"
+    with pytest.raises(ValueError, match=message):
+        open_run_folder(sealed, resolved(sealed, *LOADS_BEST))
+    assert snapshot(sealed) == before
+    assert open_run_folder(sealed, resolved(sealed)) == found
+
+
 @pytest.mark.parametrize("left", ["state", "no state"])
 def test_an_interrupted_save_is_passed_over(sealed, left):
     newest = sealed / "checkpoint-4"
