@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import shutil
 import zipfile
 from pathlib import Path
@@ -27,6 +28,8 @@ from hf_linear_attn.training.run_folder import (
 from hf_linear_attn.training.tokenizer import load_or_train_tokenizer
 from tests.training.run_arguments import ARGUMENTS, resolved, snapshot
 from tests.training.tiny_run import make_trainer, rows
+
+STATE = {"global_step": 4, "max_steps": 4, "epoch": 2.0, "num_train_epochs": 2, "log_history": []}
 
 
 @pytest.fixture(scope="module")
@@ -318,9 +321,77 @@ def test_a_damaged_zip_is_found_without_checksums(run):
         check_checkpoint(run / "checkpoint-4")
 
 
+def test_damage_that_looks_like_compression_is_damage(run):
+    file = run / "checkpoint-4" / "scheduler.pt"
+    content = bytearray(file.read_bytes())
+    # Of the file's first entry, in its own header and in the directory at the end.
+    for header, method in ((b"PK\x03\x04", 8), (b"PK\x01\x02", 10)):
+        content[content.index(header) + method] ^= 8
+    file.write_bytes(content)
+    with pytest.raises(ValueError, match=r"scheduler\.pt is damaged or cut off; delete the folder"):
+        check_checkpoint(run / "checkpoint-4")
+
+
+def refusal(checkpoint: Path) -> str:
+    try:
+        check_checkpoint(checkpoint)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("damage", ["flipped", "cut"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "optimizer.pt", "scheduler.pt", "rng_state.pth", "model.safetensors", "trainer_state.json",
+        "config.json",
+    ],
+)  # fmt: skip
+def test_no_damage_ends_otherwise_than_in_a_refusal(run, name, damage):
+    """Without checksums, so that it is left to those that read the files."""
+    file, choice = run / "checkpoint-4" / name, random.Random(name)
+    sound = file.read_bytes()
+    for _ in range(25):
+        content = bytearray(sound[: choice.randrange(len(sound))] if damage == "cut" else sound)
+        if damage == "flipped":
+            content[choice.randrange(len(content))] ^= 1 << choice.randrange(8)
+        file.write_bytes(content)
+        told = refusal(run / "checkpoint-4")
+        assert told.startswith(f"cannot resume: {file} ") or (not told and damage == "flipped")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"name": "ddp", "processes": "two"}', "is damaged: processes is 'two'"),
+        ('{"name": null, "processes": 1}', "is damaged: name is None"),
+        ('{"name": "ddp", "processes": true}', "is damaged: processes is True"),
+        ('{"name": "ddp", "processes": 0}', "is damaged: processes is 0"),
+        ('{"name": "ddp"}', "is damaged: it has no processes"),
+        ("[]", "is damaged: it holds no mapping"),
+    ],
+)
+def test_an_engine_that_is_none_is_damage(run, content, message):
+    (run / "checkpoint-4" / "engine.json").write_text(content)
+    with pytest.raises(ValueError, match=rf"engine\.json {message}; delete"):
+        check_checkpoint(run / "checkpoint-4")
+
+
+def test_more_processes_than_files_are_damage(run):
+    content = json.dumps({"name": "ddp", "processes": 10**15})
+    (run / "checkpoint-4" / "engine.json").write_text(content)
+    with pytest.raises(ValueError, match=r"rng_state_0\.pth is missing; delete"):
+        check_checkpoint(run / "checkpoint-4")
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
+        ("trainer_state.json", STATE | {"global_step": "4"}, "global_step is '4'"),
+        ("trainer_state.json", STATE | {"max_steps": None}, "max_steps is None"),
+        ("trainer_state.json", STATE | {"epoch": [1]}, r"epoch is \[1\]"),
+        ("trainer_state.json", STATE | {"log_history": {}}, "log_history is {}"),
         ("trainer_state.json", "[]", "it holds no mapping"),
         ("trainer_state.json", '{"global_step": 4}', "it has no max_steps, epoch"),
         ("tokenizer.json", "3", "it holds no mapping"),
@@ -328,6 +399,7 @@ def test_a_damaged_zip_is_found_without_checksums(run):
     ],
 )
 def test_json_of_the_wrong_kind_is_damage(run, name, content, message):
+    content = json.dumps(content) if isinstance(content, dict) else content
     (run / "checkpoint-4" / name).write_text(content)
     with pytest.raises(ValueError, match=rf"{name} is damaged: {message}"):
         open_run_folder(run, resolved(run))
