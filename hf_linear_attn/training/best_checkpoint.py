@@ -9,9 +9,13 @@ from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from hf_linear_attn.training.checkpoints import DamagedFileError, check_saved_model, read_json
+from hf_linear_attn.training.checkpoints import (
+    TRAINER_STATE_FILE,
+    DamagedFileError,
+    check_saved_model,
+    read_json,
+)
 
-_STATE_FILE = "trainer_state.json"
 _ADVICE = (
     "put a sound one back, or give the same command with --load_best_model_at_end false, which "
     "keeps the last weights"
@@ -64,7 +68,9 @@ def check_best_beside(checkpoint: Path) -> None:
     Raises:
         ValueError: the best one is missing or damaged.
     """
-    best = _beside(checkpoint, read_json(checkpoint / _STATE_FILE).get("best_model_checkpoint"))
+    best = _beside(
+        checkpoint, read_json(checkpoint / TRAINER_STATE_FILE).get("best_model_checkpoint")
+    )
     if best is not None and best != checkpoint:
         _check(best, "cannot resume: {} (nothing was changed)")
 

@@ -18,7 +18,7 @@ from hf_linear_attn.training.engines import Engine
 WEIGHTS_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
 ENGINE_FILE = "engine.json"
-_STATE = "trainer_state.json"
+TRAINER_STATE_FILE = "trainer_state.json"
 _STATE_KEYS = {
     "global_step": int,
     "max_steps": int,
@@ -210,7 +210,8 @@ def read_json(file: Path) -> dict[str, Any]:
 
 
 def _check_kinds(checkpoint: Path) -> None:
-    _check_kind(checkpoint / _STATE, read_json(checkpoint / _STATE), _STATE_KEYS)
+    state = checkpoint / TRAINER_STATE_FILE
+    _check_kind(state, read_json(state), _STATE_KEYS)
     check_model(checkpoint)
     engine = saved_engine(checkpoint)
     for file in _rng_files(checkpoint, engine.processes):
@@ -226,7 +227,7 @@ def _check_kinds(checkpoint: Path) -> None:
 
 def _has_whole_state(checkpoint: Path) -> bool:
     try:
-        json.loads((checkpoint / _STATE).read_text(encoding="utf-8"))
+        json.loads((checkpoint / TRAINER_STATE_FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return False
     return True
