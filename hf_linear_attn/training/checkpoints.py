@@ -161,14 +161,28 @@ def check_model(folder: Path) -> None:
     check_weights(folder)
 
 
-def check_saved_model(checkpoint: Path) -> None:
-    """What loading a checkpoint's weights needs; where it has checksums, every file of it.
+def model_files(folder: Path) -> list[Path]:
+    """The files of a saved model and its tokenizer that `check_model` reads.
+
+    Raises:
+        DamagedFileError: the index of the weights is damaged.
+    """
+    named = ("config.json", *_TOKENIZER_FILES, INDEX_FILE)
+    there = [folder / name for name in named if (folder / name).is_file()]
+    return [*there, *_weight_files(folder)]
+
+
+def check_saved_model(folder: Path) -> None:
+    """What loading a saved model needs; where it has checksums, every file that they name.
+
+    Args:
+        folder: a checkpoint, or the output folder of a finished run.
 
     Raises:
         DamagedFileError: a file is missing, unreadable, or not the one that was saved.
     """
-    check_model(checkpoint)
-    _check_checksums(checkpoint)
+    check_model(folder)
+    _check_checksums(folder)
 
 
 def check_weights(folder: Path) -> None:

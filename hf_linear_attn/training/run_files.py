@@ -6,7 +6,7 @@ from typing import Any
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from hf_linear_attn.training.atomic_files import remove_half_written, replaced
-from hf_linear_attn.training.checkpoints import write_engine
+from hf_linear_attn.training.checkpoints import model_files, write_engine
 from hf_linear_attn.training.checksums import write_checksums
 from hf_linear_attn.training.engines import engine_of
 from hf_linear_attn.training.fingerprint import read_fingerprint, write_fingerprint
@@ -111,6 +111,15 @@ def check_same_data(folder: RunFolder, fingerprint: dict[str, str]) -> None:
             "`datasets` is damaged; bring the old text back, delete the cache, or choose another "
             "output_dir (nothing was changed)"
         )
+
+
+def seal_model(folder: Path) -> None:
+    """Write checksums of the run's model, by which damage shows when the run is started again.
+
+    Args:
+        folder: the output folder; the model is saved in it.
+    """
+    write_checksums(folder, model_files(folder))
 
 
 def save_final_state(folder: Path, state: TrainerState) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.faults.kills import Whole
 from tests.faults.outcomes import Outcome
-from tests.faults.soundness import complete, differences, snapshot
+from tests.faults.soundness import MODEL_FILES, complete, differences, snapshot
 from tests.faults.started import Started
 from tests.faults.words import contradictions
 
@@ -99,7 +99,7 @@ def in_finished(whole: Whole, name: str, damage: str, folder: Path, seed: int) -
         wrong += _refusal(started, code, run, *advice)
         return Outcome("damage", case, wrong, "refused")
     if f"But {Path('run') / name} is " not in said:
-        wrong += [] if complete(run).model else ["the model cannot be read, which was not said"]
+        wrong += ["it is not what was saved, which was not said"] if name in MODEL_FILES else []
         return Outcome("damage", case, wrong, "left as it is")
     (run / "trainer_state.json").unlink()
     return Outcome("damage", case, wrong + _goes_on(whole, folder), "told, then saved again")
