@@ -29,7 +29,7 @@ from hf_linear_attn.integrations.moved_card import moved_card
 from hf_linear_attn.integrations.saved_model import SavedModel, load_saved_model
 from hf_linear_attn.training.new_folder import new_folder
 from hf_linear_attn.training.program import ProgramParser, run_program
-from hf_linear_attn.training.run_folder import RUN_FILE
+from hf_linear_attn.training.run_file import RUN_FILE
 from hf_linear_attn.training.yaml_files import read_yaml_mapping
 
 

@@ -1,8 +1,8 @@
 """Trainer checkpoints: the newest one of a run, and whether it can be resumed from."""
 
 import json
-import pickle
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -18,8 +18,14 @@ from hf_linear_attn.training.engines import Engine
 WEIGHTS_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
 ENGINE_FILE = "engine.json"
-_STATE = "trainer_state.json"
-_STATE_KEYS = ("global_step", "max_steps", "epoch", "num_train_epochs", "log_history")
+TRAINER_STATE_FILE = "trainer_state.json"
+_STATE_KEYS = {
+    "global_step": int,
+    "max_steps": int,
+    "epoch": int | float,
+    "num_train_epochs": int | float,
+    "log_history": list,
+}
 _OPTIMIZER_KEYS = ("state", "param_groups")
 _TOKENIZER_FILES = ("tokenizer_config.json", "tokenizer.json")
 # Their symbols are fixed and saved nowhere.
@@ -113,7 +119,9 @@ def saved_engine(checkpoint: Path) -> Engine:
     file = checkpoint / ENGINE_FILE
     if file.is_file():
         content = read_json(file)
-        _check_keys(file, content, ("name", "processes"))
+        _check_kind(file, content, {"name": str, "processes": int})
+        if content["processes"] < 1:
+            _refuse(file, f"is damaged: processes is {content['processes']}")
         return Engine(content["name"], content["processes"])
     processes = max(len(list(checkpoint.glob("rng_state_*.pth"))), 1)
     name = next((name for name, sign in _SIGNS.items() if any(checkpoint.glob(sign))), None)
@@ -151,6 +159,30 @@ def check_model(folder: Path) -> None:
         for name in _TOKENIZER_FILES:
             read_json(folder / name)
     check_weights(folder)
+
+
+def model_files(folder: Path) -> list[Path]:
+    """The files of a saved model and its tokenizer that `check_model` reads.
+
+    Raises:
+        DamagedFileError: the index of the weights is damaged.
+    """
+    named = ("config.json", *_TOKENIZER_FILES, INDEX_FILE)
+    there = [folder / name for name in named if (folder / name).is_file()]
+    return [*there, *_weight_files(folder)]
+
+
+def check_saved_model(folder: Path) -> None:
+    """What loading a saved model needs; where it has checksums, every file that they name.
+
+    Args:
+        folder: a checkpoint, or the output folder of a finished run.
+
+    Raises:
+        DamagedFileError: a file is missing, unreadable, or not the one that was saved.
+    """
+    check_model(folder)
+    _check_checksums(folder)
 
 
 def check_weights(folder: Path) -> None:
@@ -192,7 +224,8 @@ def read_json(file: Path) -> dict[str, Any]:
 
 
 def _check_kinds(checkpoint: Path) -> None:
-    _check_keys(checkpoint / _STATE, read_json(checkpoint / _STATE), _STATE_KEYS)
+    state = checkpoint / TRAINER_STATE_FILE
+    _check_kind(state, read_json(state), _STATE_KEYS)
     check_model(checkpoint)
     engine = saved_engine(checkpoint)
     for file in _rng_files(checkpoint, engine.processes):
@@ -208,7 +241,7 @@ def _check_kinds(checkpoint: Path) -> None:
 
 def _has_whole_state(checkpoint: Path) -> bool:
     try:
-        json.loads((checkpoint / _STATE).read_text(encoding="utf-8"))
+        json.loads((checkpoint / TRAINER_STATE_FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return False
     return True
@@ -218,10 +251,12 @@ def _is_of_several_processes(checkpoint: Path) -> bool:
     return any(any(checkpoint.glob(sign)) for sign in ("rng_state_*.pth", *_SIGNS.values()))
 
 
-def _rng_files(checkpoint: Path, processes: int) -> list[Path]:
+def _rng_files(checkpoint: Path, processes: int) -> Iterator[Path]:
     if processes == 1:
-        return [checkpoint / "rng_state.pth"]
-    return [checkpoint / f"rng_state_{process}.pth" for process in range(processes)]
+        yield checkpoint / "rng_state.pth"
+        return
+    for process in range(processes):
+        yield checkpoint / f"rng_state_{process}.pth"
 
 
 def _how_to_launch(engine: Engine) -> str:
@@ -237,6 +272,13 @@ def _check_keys(file: Path, content: Any, keys: tuple[str, ...]) -> None:
     missing = [k for k in keys if k not in content] if isinstance(content, dict) else list(keys)
     if missing:
         _refuse(file, f"is damaged: it has no {', '.join(missing)}")
+
+
+def _check_kind(file: Path, content: Any, kinds: dict[str, Any]) -> None:
+    _check_keys(file, content, tuple(kinds))
+    for name, kind in kinds.items():
+        if not isinstance(content[name], kind) or isinstance(content[name], bool):
+            _refuse(file, f"is damaged: {name} is {content[name]!r}")
 
 
 def _check_checksums(checkpoint: Path) -> None:
@@ -267,19 +309,18 @@ def _read_torch_file(file: Path) -> Any:
         _refuse(file, "is missing")
     try:
         with zipfile.ZipFile(file) as archive:
-            if archive.testzip() is not None:
-                _refuse(file, "is damaged: a part of it fails its check sum")
-        with safe_globals():
-            return torch.load(file, map_location="cpu", weights_only=True, mmap=True)
-    except (
-        RuntimeError,
-        EOFError,
-        ValueError,
-        OSError,
-        pickle.UnpicklingError,
-        zipfile.BadZipFile,
-    ) as error:
+            damaged = archive.testzip()
+        content = None if damaged else _load_torch_file(file)
+    except Exception as error:  # of zipfile, zlib, pickle or torch: damaged bytes lead anywhere
         _refuse(file, "is damaged or cut off", error)
+    if damaged:
+        _refuse(file, "is damaged: a part of it fails its check sum")
+    return content
+
+
+def _load_torch_file(file: Path) -> Any:
+    with safe_globals():
+        return torch.load(file, map_location="cpu", weights_only=True, mmap=True)
 
 
 def _refuse(file: Path, fault: str, error: Exception | None = None) -> NoReturn:

@@ -9,7 +9,7 @@ from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 from transformers.trainer_utils import TrainOutput
 
 from hf_linear_attn.training.atomic_files import replaced_files
-from hf_linear_attn.training.best_checkpoint import BestCheckpoint, best_beside
+from hf_linear_attn.training.best_checkpoint import BestCheckpoint, best_beside, check_best
 from hf_linear_attn.training.engines import engine_of
 from hf_linear_attn.training.running_loss import RunningLoss
 
@@ -83,6 +83,11 @@ class EngineTrainer(Trainer):
         self._save(output_dir, state_dict=cast(dict[str, Any], weights))
         if self.args.push_to_hub and not _internal_call:
             self.push_to_hub(commit_message="Model save", revision=self.args.hub_revision)
+
+    def _load_best_model(self) -> None:
+        """Trainer's, which warns of what is missing, and loads whatever weights it finds."""
+        check_best(Path(str(self.state.best_model_checkpoint)))
+        super()._load_best_model()
 
     def _save_checkpoint(self, model: torch.nn.Module, trial: Any) -> None:
         self._running_loss.write()

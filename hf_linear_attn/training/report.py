@@ -17,7 +17,7 @@ from transformers.trainer_utils import TrainOutput
 from hf_linear_attn.training.continuation import Continuation
 from hf_linear_attn.training.fill_mask import FilledMask
 from hf_linear_attn.training.metrics import Unigram, perplexity
-from hf_linear_attn.training.run_folder import RUN_FILE
+from hf_linear_attn.training.run_file import RUN_FILE
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,8 @@ from hf_linear_attn.training.arguments import ModelArguments
 from hf_linear_attn.training.cache_damage import damaged_cache_is_named
 from hf_linear_attn.training.checkpoints import (
     DamagedFileError,
-    check_model,
     check_same_engine,
+    check_saved_model,
 )
 from hf_linear_attn.training.engines import built_whole, engine_of
 from hf_linear_attn.training.preemption import StopOnSigterm
@@ -31,7 +31,12 @@ from hf_linear_attn.training.run_checks import (
     check_has_trained,
     check_training_arguments,
 )
-from hf_linear_attn.training.run_files import RunFiles, check_same_data, save_final_state
+from hf_linear_attn.training.run_files import (
+    RunFiles,
+    check_same_data,
+    save_final_state,
+    seal_model,
+)
 from hf_linear_attn.training.run_folder import (
     STATE_FILE,
     RunFolder,
@@ -186,7 +191,7 @@ def _peak_tflops(run: Run) -> float | None:
 def _say_finished(run: Run, folder: RunFolder, console: Console) -> None:
     console.print(f"{folder.path} holds this run, finished; nothing was changed.", soft_wrap=True)
     try:
-        check_model(folder.path)
+        check_saved_model(folder.path)
     except DamagedFileError as error:
         told = f"But {error}: delete {folder.path / STATE_FILE}, and this command saves it again."
         console.print(told, soft_wrap=True, markup=False)
@@ -212,6 +217,7 @@ def _publish(run: Run, trainer: RecipeTrainer) -> None:
     trainer.accelerator.wait_for_everyone()
     if not trainer.is_world_process_zero():
         return
+    seal_model(run.output_dir)
     if run.training.push_to_hub:
         try:
             with hub_errors(trainer.hub_model_id or "", uploading=True):

@@ -1,21 +1,18 @@
 """What a run writes about itself: its arguments, its data, checksums and its final state."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from hf_linear_attn.training.atomic_files import (
-    remove_half_written,
-    replaced,
-    write_atomically,
-)
-from hf_linear_attn.training.checkpoints import write_engine
+from hf_linear_attn.training.atomic_files import remove_half_written, replaced
+from hf_linear_attn.training.checkpoints import model_files, write_engine
 from hf_linear_attn.training.checksums import write_checksums
 from hf_linear_attn.training.engines import engine_of
+from hf_linear_attn.training.fingerprint import read_fingerprint, write_fingerprint
 from hf_linear_attn.training.rotation import remove_old_checkpoints
-from hf_linear_attn.training.run_folder import DATA_FILE, STATE_FILE, RunFolder, write_run_file
+from hf_linear_attn.training.run_file import write_run_file
+from hf_linear_attn.training.run_folder import DATA_FILE, STATE_FILE, RunFolder
 
 
 class RunFiles(TrainerCallback):
@@ -38,15 +35,18 @@ class RunFiles(TrainerCallback):
         self.arguments = arguments
         self.fingerprint = fingerprint
         self._kept: int | None = None
+        self._is_written = False
 
     def write(self) -> None:
-        """Write the run's arguments and the fingerprint of its data; what is equal stays."""
+        """Write the run's arguments and the fingerprint of its data, once; what is equal stays."""
+        if self._is_written:
+            return  # whoever has changed them while the run went on keeps that
         # The data first: without a run file they belong to nobody.
         self.folder.path.mkdir(parents=True, exist_ok=True)
         remove_half_written(self.folder.path)
-        text = json.dumps(self.fingerprint, indent=1) + "\n"
-        write_atomically(self.folder.path / DATA_FILE, text)
+        write_fingerprint(self.folder.path / DATA_FILE, self.fingerprint)
         write_run_file(self.folder.path, self.arguments)
+        self._is_written = True
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -97,20 +97,29 @@ def check_same_data(folder: RunFolder, fingerprint: dict[str, str]) -> None:
     if folder.checkpoint is None or not file.is_file():
         return
     try:
-        before = json.loads(file.read_text(encoding="utf-8"))
+        before = read_fingerprint(file)
     except ValueError as error:
         raise ValueError(
-            f"{file} cannot be read; delete it to go on without comparing the data, nothing was "
-            "changed"
+            f"{error}; delete it to go on without comparing the data, nothing was changed"
         ) from error
-    if before != fingerprint:
-        changed = [name for name in fingerprint if before.get(name) != fingerprint[name]]
+    names = {**before, **fingerprint}
+    changed = [name for name in names if before.get(name) != fingerprint.get(name)]
+    if changed:
         raise ValueError(
             f"the {' and '.join(changed)} examples are not those that the run in {folder.path} has "
-            "begun with: the text behind them was changed, or the cache of `datasets` is damaged; "
-            "bring the old text back, delete the cache, or choose another output_dir (nothing was "
-            "changed)"
+            f"begun with: the text behind them was changed, {DATA_FILE} was, or the cache of "
+            "`datasets` is damaged; bring the old text back, delete the cache, or choose another "
+            "output_dir (nothing was changed)"
         )
+
+
+def seal_model(folder: Path) -> None:
+    """Write checksums of the run's model, by which damage shows when the run is started again.
+
+    Args:
+        folder: the output folder; the model is saved in it.
+    """
+    write_checksums(folder, model_files(folder))
 
 
 def save_final_state(folder: Path, state: TrainerState) -> None:

@@ -5,6 +5,7 @@ to; everything is decided before anything is written.
 """
 
 import dataclasses
+import math
 import os
 from dataclasses import dataclass
 from enum import Enum
@@ -13,7 +14,7 @@ from typing import Any
 
 from transformers import TrainingArguments
 
-from hf_linear_attn.training.atomic_files import write_atomically
+from hf_linear_attn.training.best_checkpoint import check_best_beside
 from hf_linear_attn.training.checkpoints import (
     DamagedFileError,
     check_checkpoint,
@@ -22,10 +23,11 @@ from hf_linear_attn.training.checkpoints import (
     read_json,
     unfinished_checkpoints,
 )
-from hf_linear_attn.training.yaml_files import read_yaml_mapping, write_yaml
+from hf_linear_attn.training.fingerprint import read_fingerprint
+from hf_linear_attn.training.run_file import RUN_FILE, may_be_replaced
+from hf_linear_attn.training.yaml_files import read_yaml_mapping
 
-RUN_FILE = "run.yaml"
-# Beside it: which data the run has begun with.
+# Beside the run's arguments: which data it has begun with.
 DATA_FILE = "data.json"
 # The recipe writes it last of all, so it stands for a finished run.
 STATE_FILE = "trainer_state.json"
@@ -98,9 +100,13 @@ def open_run_folder(path: Path, arguments: dict[str, Any]) -> RunFolder:
 
     Raises:
         ValueError: the folder is a file, cannot be written, holds something else, or belongs to
-            another run; or its newest checkpoint is damaged.
+            another run; a file of a person would be replaced; or its newest checkpoint is damaged,
+            or the best one, where it is to be loaded at the end.
     """
-    if not _is_there(path) or _is_free(path):
+    if not _is_there(path):
+        return RunFolder(path)
+    if _holds_nothing_trained(path):
+        _check_marks(path, arguments)
         return RunFolder(path)
     if not (path / RUN_FILE).is_file():
         raise ValueError(
@@ -110,26 +116,24 @@ def open_run_folder(path: Path, arguments: dict[str, Any]) -> RunFolder:
     _check_same_run(path, arguments)
     if _is_finished(path, arguments):
         return RunFolder(path, finished=True)
+    _check_unchanged(path, arguments)
     checkpoint = newest_checkpoint(path)
     if checkpoint is not None:
         check_checkpoint(checkpoint)
+        if arguments.get("load_best_model_at_end"):
+            check_best_beside(checkpoint)
     elif (path / STATE_FILE).exists():
         raise ValueError(
             f"the run in {path} is finished and kept no checkpoint (save_strategy "
             f"{arguments.get('save_strategy')}), so it cannot be made longer; start a new run from "
             f"its weights with --model_name_or_path {path} and another output_dir"
         )
+    else:
+        _check_data_file(path)
     unfinished = unfinished_checkpoints(path)
     if checkpoint is not None:
         unfinished = [p for p in unfinished if checkpoint_steps(p) > checkpoint_steps(checkpoint)]
     return RunFolder(path, checkpoint, unfinished=tuple(unfinished))
-
-
-def write_run_file(path: Path, arguments: dict[str, Any]) -> None:
-    """Create the output folder and store the run's arguments in it; an equal file stays."""
-    path.mkdir(parents=True, exist_ok=True)
-    header = "# All arguments of this run; use it again with --config.\n"
-    write_atomically(path / RUN_FILE, header + write_yaml(arguments))
 
 
 def _is_there(path: Path) -> bool:
@@ -149,12 +153,49 @@ def _is_there(path: Path) -> bool:
         raise ValueError(f"output_dir {path} cannot be used: {error.strerror}") from error
 
 
-def _is_free(path: Path) -> bool:
-    """Nothing is lost here: no file at all, or a run's mark without anything that was trained."""
+def _holds_nothing_trained(path: Path) -> bool:
+    """No file at all, or a run's mark without anything that was trained."""
     # A dot begins what was being written when a process was killed.
     begun = tuple(f".{name}." for name in (RUN_FILE, DATA_FILE))
     names = {entry.name for entry in path.iterdir() if not entry.name.startswith(begun)}
     return names <= ({RUN_FILE, DATA_FILE, _REPORTS} if RUN_FILE in names else {DATA_FILE})
+
+
+def _check_marks(path: Path, arguments: dict[str, Any]) -> None:
+    """Raise ValueError where the files are not those of a run, which this one may replace."""
+    if not may_be_replaced(path / RUN_FILE, arguments):
+        raise ValueError(_of_nobody(path, RUN_FILE))
+    _check_data_file(path)
+
+
+def _check_data_file(path: Path) -> None:
+    if not os.path.lexists(path / DATA_FILE):
+        return
+    try:
+        read_fingerprint(path / DATA_FILE)
+    except ValueError as error:
+        raise ValueError(_of_nobody(path, DATA_FILE)) from error
+
+
+def _of_nobody(path: Path, name: str) -> str:
+    return (
+        f"output_dir {path} holds a {name} that no run has written, or that was changed since, and "
+        "a run writes its own there; give that file another name or place, or choose another "
+        "output_dir (nothing was changed)"
+    )
+
+
+def _check_unchanged(path: Path, arguments: dict[str, Any]) -> None:
+    """Raise ValueError if what a person has put into the arguments of a run would be replaced."""
+    if may_be_replaced(path / RUN_FILE, arguments):
+        return
+    stored = _read_run_file(path)
+    names = [n for n in arguments if n not in stored or stored[n] != arguments[n]]
+    raise ValueError(
+        f"{path / RUN_FILE} is not as a run has written it, and this run would replace it, for "
+        f"{_shown(names, stored, arguments)}; write the same into it by hand, or repeat that run's "
+        "arguments (nothing was changed)"
+    )
 
 
 def _read_run_file(path: Path) -> dict[str, Any]:
@@ -175,22 +216,42 @@ def _read_run_file(path: Path) -> dict[str, Any]:
 def _check_same_run(path: Path, arguments: dict[str, Any]) -> None:
     stored = _read_run_file(path)
     free = _MAY_CHANGE | set(_MAY_GROW)
-    names = [n for n in {**stored, **arguments} if n not in free]
-    other = [n for n in names if stored.get(n) != arguments.get(n)]
+    unknown = [n for n in stored if n not in arguments]
+    other = [n for n in arguments if n not in free and stored.get(n) != arguments[n]]
     if other:
-        shown = ", ".join(f"{n} {arguments.get(n)!r} (was {stored.get(n)!r})" for n in other[:4])
-        more = f" and {len(other) - 4} more" if len(other) > 4 else ""
         raise ValueError(
-            f"output_dir {path} belongs to another run, which differs in {shown}{more}; "
-            "choose another output_dir or repeat that run's arguments (nothing was changed)"
+            f"output_dir {path} belongs to another run, which differs in "
+            f"{_shown([*other, *unknown], stored, arguments)}; choose another output_dir or repeat "
+            "that run's arguments (nothing was changed)"
+        )
+    if unknown:
+        raise ValueError(
+            f"{path / RUN_FILE} has {', '.join(map(repr, unknown[:4]))}, which this version of the "
+            "program does not know; take it out by hand to go on without, or choose another "
+            "output_dir (nothing was changed)"
         )
     for name in _MAY_GROW:
-        before, now = stored.get(name, -1), arguments.get(name, -1)
-        if now != before and (now < before or min(before, now) < 0):
-            raise ValueError(
-                f"{name} of the run in {path} can only grow: it was {before}, got {now}; "
-                "choose another output_dir for a shorter run"
-            )
+        _check_grown(path, name, stored.get(name), arguments[name])
+
+
+def _check_grown(path: Path, name: str, before: Any, now: float) -> None:
+    is_number = type(before) is int or (isinstance(before, float) and not math.isnan(before))
+    if not is_number:
+        raise ValueError(
+            f"{path / RUN_FILE} is damaged: {name} is {before!r}, expected a number; write the "
+            "number of that run there, or choose another output_dir (nothing was changed)"
+        )
+    if now != before and (now < before or min(before, now) < 0):
+        raise ValueError(
+            f"{name} of the run in {path} can only grow: it was {before}, got {now}; "
+            "choose another output_dir for a shorter run"
+        )
+
+
+def _shown(names: list[str], stored: dict[str, Any], arguments: dict[str, Any]) -> str:
+    """The first of the arguments that differ, and how many more there are."""
+    shown = ", ".join(f"{n} {arguments.get(n)!r} (was {stored.get(n)!r})" for n in names[:4])
+    return shown + (f" and {len(names) - 4} more" if len(names) > 4 else "")
 
 
 def _is_finished(path: Path, arguments: dict[str, Any]) -> bool:

@@ -5,14 +5,25 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from yaml.scanner import ScannerError
 
 _OPEN_TO_CLOSE = {"[": "]", "{": "}"}
 _BEFORE_A_VALUE = {"", "=", "[", "{", ",", ":"}  # a quote elsewhere is an apostrophe
 _MOST_VALUES = 100_000  # with every alias written out: a few lines can stand for any number
+_MOST_SHOWN = 40  # characters of a value that cannot be read
+# What PyYAML's constructors raise for a text that is not of the kind that its tag says.
+_NOT_OF_ITS_KIND = (ValueError, TypeError, LookupError, AttributeError, OverflowError)
 
 
 class _Loader(yaml.SafeLoader):
     """YAML without Python tags, without repeated keys, with `1e-4` read as a number."""
+
+    def fetch_more_tokens(self) -> None:
+        try:
+            super().fetch_more_tokens()
+        except (ValueError, OverflowError) as error:  # such as "\\UFFFFFFFF", which is no character
+            mark = self.get_mark()
+            raise ScannerError(None, None, str(error), mark) from error
 
     def get_single_node(self) -> yaml.Node | None:
         node = super().get_single_node()
@@ -20,7 +31,20 @@ class _Loader(yaml.SafeLoader):
             _count(node, {})
         return node
 
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep=deep)
+        except _NOT_OF_ITS_KIND as error:
+            problem = f"{_shown(node)} cannot be read as {_kind(node)}"
+            reason = f": {error}" if isinstance(error, ValueError) else ""  # a month 13
+            raise yaml.constructor.ConstructorError(
+                None, None, problem + reason, node.start_mark
+            ) from error
+
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        if not isinstance(node, yaml.MappingNode):
+            problem = f"{_shown(node)} cannot be read as {_kind(node)}"
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
         seen: set[Any] = set()
         for key, _ in node.value:
             if not isinstance(key, yaml.ScalarNode):
@@ -30,6 +54,19 @@ class _Loader(yaml.SafeLoader):
                 raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
             seen.add(key.value)
         return super().construct_mapping(node, deep=deep)
+
+
+def _kind(node: yaml.Node) -> str:
+    """The tag as people write it, such as `!!bool`."""
+    return node.tag.replace("tag:yaml.org,2002:", "!!")
+
+
+def _shown(node: yaml.Node) -> str:
+    """A scalar in quotes, or what else it is."""
+    if not isinstance(node, yaml.ScalarNode):
+        return "a sequence" if isinstance(node, yaml.SequenceNode) else "a mapping"
+    text = repr(node.value)
+    return text if len(text) <= _MOST_SHOWN else f"{text[: _MOST_SHOWN - 4]}...'"
 
 
 def _count(node: yaml.Node, known: dict[int, int]) -> int:
@@ -51,8 +88,8 @@ class _Dumper(yaml.SafeDumper):
 
 
 # YAML 1.1 wants a dot and a signed exponent in a float and reads 1e-4 as text.
-for _kind in (_Loader, _Dumper):
-    _kind.add_implicit_resolver(
+for _class in (_Loader, _Dumper):
+    _class.add_implicit_resolver(
         "tag:yaml.org,2002:float",
         re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"),
         list("-+0123456789"),
@@ -72,8 +109,8 @@ def parse_yaml(text: str, source: str) -> Any:
         source: what to call it in an error, such as the file's name.
 
     Raises:
-        ValueError: not YAML, a repeated key, a Python tag, or aliases that unfold without end; the
-            message gives the line.
+        ValueError: not YAML, a repeated key, a Python tag, a value that is not what its tag says,
+            or aliases that unfold without end; the message gives the line.
     """
     try:
         return yaml.load(text, Loader=_Loader)
@@ -84,8 +121,6 @@ def parse_yaml(text: str, source: str) -> Any:
         raise ValueError(f"{source}{where}: not readable as YAML: {problem}") from error
     except RecursionError as error:
         raise ValueError(f"{source}: not readable as YAML: it is nested too deeply") from error
-    except ValueError as error:  # such as a date in month 13
-        raise ValueError(f"{source}: not readable as YAML: {error}") from error
 
 
 def read_yaml_mapping(path: Path) -> dict[str, Any]:

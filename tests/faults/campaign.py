@@ -19,7 +19,7 @@ from tests.faults.kills import Whole, chain, draw, run_whole
 from tests.faults.lost_rank import CASES, lost_rank
 from tests.faults.outcomes import Outcome
 from tests.faults.phases import PHASES
-from tests.faults.trained import RUNS, causal, shared
+from tests.faults.trained import RUNS, best_of, causal, shared
 
 CACHE_SHARES = (0.05, 0.4, 0.9)
 LONGER = ("model.safetensors", "all_results.json", "loss_curve.png")
@@ -107,19 +107,27 @@ def _disk(place: Path, kills: int, choice: random.Random) -> Planned:
 
 
 def _damage(place: Path, kills: int, choice: random.Random) -> Planned:
-    whole = _whole(place)
+    whole, best = _whole(place), run_whole(best_of(place / "given-best"), place / "whole-best")
     every = list(damage.DAMAGES)
     plain = [way for way in every if way != "flipped"]  # a flipped bit of a text may say nothing
     checkpoint = sorted(path.name for path in (whole.run / "checkpoint-8").iterdir())
     finished = sorted(path.name for path in whole.run.iterdir() if path.is_file())
     cases = [
         *((damage.in_checkpoint, name, way) for name in checkpoint for way in every),
+        # Without its checksums an older checkpoint is one that never had any.
+        *((damage.in_best, n, choice.choice(every)) for n in checkpoint if n != "checksums.json"),
         *((damage.in_finished, name, choice.choice(every)) for name in finished),
         *((damage.in_source, name, choice.choice(plain)) for name in SOURCE),
         *((damage.in_cache, name, choice.choice(every)) for name in damage.cache_files(whole)),
     ]
     made = (
-        make(whole, name, way, place / str(at), choice.randrange(1 << 30))
+        make(
+            best if make is damage.in_best else whole,
+            name,
+            way,
+            place / str(at),
+            choice.randrange(1 << 30),
+        )
         for at, (make, name, way) in enumerate(cases)
     )
     return len(cases), made

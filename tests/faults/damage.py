@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.faults.kills import Whole
 from tests.faults.outcomes import Outcome
-from tests.faults.soundness import complete, differences, snapshot
+from tests.faults.soundness import MODEL_FILES, complete, differences, snapshot
 from tests.faults.started import Started
 from tests.faults.words import contradictions
 
@@ -61,6 +61,24 @@ def in_checkpoint(whole: Whole, name: str, damage: str, folder: Path, seed: int)
     return Outcome("damage", case, wrong + _goes_on(whole, folder), "refused, then from 4")
 
 
+def in_best(whole: Whole, name: str, damage: str, folder: Path, seed: int) -> Outcome:
+    """Damage to a file of the best checkpoint, which is older than the newest.
+
+    The start refuses it by name, touches nothing, and goes on when a sound one was put back.
+    """
+    case = f"{whole.trained.recipe}: {name} of the best checkpoint {damage}"
+    run = _stopped_at_8(whole, folder)
+    best = run / "checkpoint-4"
+    DAMAGES[damage](best / name, random.Random(seed))
+    before = snapshot(run)
+    started = Started(whole.trained, folder)
+    wrong = _refusal(started, started.finish(), best, "put a sound one back")
+    wrong += [] if snapshot(run) == before else ["something was changed"]
+    shutil.rmtree(best)
+    shutil.copytree(whole.run / "checkpoint-4", best)
+    return Outcome("damage", case, wrong + _goes_on(whole, folder, 8), "refused, then from 8 again")
+
+
 def in_finished(whole: Whole, name: str, damage: str, folder: Path, seed: int) -> Outcome:
     """Damage to a file of the finished run: seen where it matters, and made good as told."""
     case = f"{whole.trained.recipe}: {name} of the finished run {damage}"
@@ -81,7 +99,7 @@ def in_finished(whole: Whole, name: str, damage: str, folder: Path, seed: int) -
         wrong += _refusal(started, code, run, *advice)
         return Outcome("damage", case, wrong, "refused")
     if f"But {Path('run') / name} is " not in said:
-        wrong += [] if complete(run).model else ["the model cannot be read, which was not said"]
+        wrong += ["it is not what was saved, which was not said"] if name in MODEL_FILES else []
         return Outcome("damage", case, wrong, "left as it is")
     (run / "trainer_state.json").unlink()
     return Outcome("damage", case, wrong + _goes_on(whole, folder), "told, then saved again")

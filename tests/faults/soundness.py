@@ -12,7 +12,7 @@ from safetensors import SafetensorError, safe_open
 # What a clock says of a run.
 _OF_A_CLOCK = ("runtime", "per_second", "mfu", "seconds", "preparation_time")
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
-_MODEL_FILES = ("model.safetensors", "config.json", *_TOKENIZER_FILES)
+MODEL_FILES = ("model.safetensors", "config.json", *_TOKENIZER_FILES)
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def lost(before: Complete, after: Complete) -> list[str]:
 def differences(run: Path, whole: Path) -> list[str]:
     """Where a run differs, by a bit, from the uninterrupted one; nothing where it is the same."""
     found = []
-    for name in _MODEL_FILES:
+    for name in MODEL_FILES:
         if not (run / name).is_file() or digest(run / name) != digest(whole / name):
             found.append(name)
     for name, read in {"history": history, "results": results, "curve": curve}.items():

@@ -7,7 +7,7 @@ import pytest
 from tests.faults import damage, full_disk
 from tests.faults.kills import Moment, chain, run_whole
 from tests.faults.soundness import Complete, lost
-from tests.faults.trained import causal
+from tests.faults.trained import best_of, causal
 from tests.faults.words import contradictions
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("faults")]
@@ -49,6 +49,12 @@ def test_damage_is_told_and_made_good(whole, tmp_path, where, kind):
     outcome = where(whole, name, "cut", tmp_path, random.Random(0).randrange(9))
     assert outcome.wrong == []
     assert outcome.saw.endswith("again")
+
+
+def test_damage_of_the_best_checkpoint_is_told_before_training(tmp_path):
+    best = run_whole(best_of(tmp_path / "given"), tmp_path / "whole")
+    outcome = damage.in_best(best, "model.safetensors", "flipped", tmp_path / "damaged", 0)
+    assert outcome.wrong == []
 
 
 @pytest.mark.parametrize(

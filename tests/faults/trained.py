@@ -69,6 +69,12 @@ def causal(folder: Path) -> Trained:
     return _language_model("clm", folder, {"prompts": ["Ba"], "max_new_tokens": 4})
 
 
+def best_of(folder: Path) -> Trained:
+    """Causal-LM pretraining whose first checkpoint is the best one, by the greatest loss."""
+    more = {"eval_steps": 4, "load_best_model_at_end": True, "greater_is_better": True}
+    return _language_model("clm", folder, more)
+
+
 def classifier(folder: Path) -> Trained:
     """Training of a classifier on official files, with predictions of the test rows."""
     glue_folder(folder / "glue", train=24, dev=12)

@@ -140,6 +140,29 @@ def test_a_finished_run_started_again_is_left_alone(settings, capsys):
     assert "pipeline('text-generation'" in out
 
 
+def flipped(content: bytes) -> bytes:
+    return content[:-1] + bytes([content[-1] ^ 1])
+
+
+def test_a_model_damaged_behind_its_finished_run_is_told_and_saved_again(settings, capsys):
+    CLM.main([*settings, "--output_dir", "run"])
+    sound = {}
+    for name in ("config.json", "tokenizer.json", "model.safetensors"):
+        file = Path("run", name)
+        sound[file] = file.read_bytes()
+        # A blank more, or a bit of the last weight: it can be read as before.
+        file.write_bytes(sound[file] + b" " if name.endswith("json") else flipped(sound[file]))
+        capsys.readouterr()
+        CLM.main([*settings, "--output_dir", "run"])
+        told = f"But {file} is not what was saved (it differs from checksums.json): delete"
+        assert told in capsys.readouterr().out
+        if name != "model.safetensors":
+            file.write_bytes(sound[file])
+    Path("run/trainer_state.json").unlink()
+    CLM.main([*settings, "--output_dir", "run"])
+    assert {file: file.read_bytes() for file in sound} == sound
+
+
 @pytest.mark.slow
 def test_a_smaller_stride_sees_more(settings):
     """After training on regular text, more context gives a better prediction."""

@@ -300,6 +300,50 @@ def test_aliases_that_unfold_to_little_are_read(yaml_file):
     assert data.train_file == data.validation_file == ["a.txt", "b.txt"]
 
 
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        ("!!bool maybe", "'maybe' cannot be read as !!bool"),
+        ("!!timestamp foo", "'foo' cannot be read as !!timestamp"),
+        ("!!int ''", "'' cannot be read as !!int"),
+        ("!!float ''", "'' cannot be read as !!float"),
+        ("!!float much", "'much' cannot be read as !!float: could not convert"),
+        ("!!set [a, b]", "a sequence cannot be read as !!set"),
+        ("!!map [1, 2]", "a sequence cannot be read as !!map"),
+        ("!!map text", "'text' cannot be read as !!map"),
+        ("{!!bool maybe: 1}", "'maybe' cannot be read as !!bool"),
+        ("2024-13-01", "'2024-13-01' cannot be read as !!timestamp: month"),
+        ('"\\UFFFFFFFF"', "Python int too large"),
+        ('"\\U00110000"', r"chr\(\) arg not in range"),
+    ],
+)
+def test_a_value_that_is_not_what_its_tag_says_is_refused_with_its_place(value, problem):
+    with pytest.raises(ValueError, match=f"^here, line 2: not readable as YAML: {problem}"):
+        parse_yaml(f"a: 1\nb: {value}\n", "here")
+
+
+def refusal(text):
+    try:
+        parse_yaml(text, "here")
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+TAGS = ("bool", "int", "float", "null", "str", "timestamp", "binary", "set", "map", "seq", "omap",
+        "pairs", "merge", "value")  # fmt: skip
+
+
+@pytest.mark.parametrize("tag", TAGS)
+def test_no_tag_over_any_value_is_anything_but_read_or_refused(tag):
+    values = ("word", "''", "'-'", "'.'", "'0x'", "'1:2:x'", "'='", "<<", "9" * 5000, "2024-02-30",
+              "2001-12-14t21:59:43.10+99:99", "[a, b]", "[[1, 2]]", "[{a: 1}]", "{a: 1}",
+              "&x [*x]", "&x {a: *x}")  # fmt: skip
+    answers = [refusal(f"a: 1\nb: !!{tag} {value}\n") for value in values]
+    start = "here, line 2: not readable as YAML: "
+    assert [a for a in answers if a is not None and not a.startswith(start)] == []
+
+
 def test_what_is_written_is_read_back_equal():
     values = {"a": "1e-4", "b": 1e-4, "c": "2E5", "d": ["1e3", 1000.0], "e": "café", "f": None}
     assert parse_yaml(write_yaml(values), "here") == values

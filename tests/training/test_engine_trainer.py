@@ -233,6 +233,36 @@ def test_a_best_checkpoint_that_is_missing_is_named(tmp_path, tokenizer, step):
     free.train(str(tmp_path / f"checkpoint-{step}"))
 
 
+class Damages(TrainerCallback):
+    """Flips a bit of the best weights, or takes them away, behind the last save."""
+
+    def __init__(self, checkpoint, fault):
+        self.checkpoint, self.fault = checkpoint, fault
+
+    def on_save(self, args, state, control, **kwargs):
+        if state.global_step < args.max_steps:
+            return
+        if self.fault == "missing":
+            shutil.rmtree(self.checkpoint)
+            return
+        content = bytearray((self.checkpoint / "model.safetensors").read_bytes())
+        content[-9] ^= 1
+        (self.checkpoint / "model.safetensors").write_bytes(content)
+
+
+@pytest.mark.parametrize("fault", ["missing", "not what was saved"])
+def test_best_weights_that_were_damaged_meanwhile_are_not_loaded(tmp_path, tokenizer, fault):
+    trainer = make_trainer(tmp_path, tokenizer, rows(24), **BEST)
+    trainer.add_callback(RunFiles(RunFolder(tmp_path), {}, {}))
+    trainer.add_callback(Damages(tmp_path / "checkpoint-1", fault))
+    message = (
+        rf"the training is done, and .*checkpoint-1\b.* is {fault}.*load_best_model_at_end false"
+    )
+    with pytest.raises(ValueError, match=message):
+        trainer.train()
+    assert trainer.state.global_step == BEST["max_steps"]
+
+
 def test_a_trainer_is_gone_with_its_last_name(tmp_path, tokenizer):
     """In a circle it would live on, and keep the workers of its loaders waiting."""
     trainer = make_trainer(tmp_path, tokenizer, rows(8), max_steps=2)

@@ -1,12 +1,15 @@
 """Old checkpoints are removed, a complete one never for one that is not."""
 
 import os
+import shutil
 
 import pytest
 
 from hf_linear_attn.training import rotation
+from hf_linear_attn.training.checkpoints import unfinished_checkpoints
 from hf_linear_attn.training.checksums import write_checksums
 from hf_linear_attn.training.rotation import remove_old_checkpoints
+from tests.training.run_arguments import snapshot
 
 
 @pytest.fixture
@@ -65,11 +68,47 @@ def test_interrupted_ones_count_for_nothing_however_many_steps_they_have(run):
     assert left(folder) == [8, 12]
 
 
-def test_a_removal_that_is_killed_leaves_one_that_counts_as_interrupted(run, monkeypatch):
-    folder = run([4, 8])
-    monkeypatch.setattr(rotation.shutil, "rmtree", lambda path, **_: None)
-    remove_old_checkpoints(folder, 1, 8, None)
-    assert not (folder / "checkpoint-4" / "checksums.json").exists()
+@pytest.mark.parametrize("steps", [4, 8])
+def test_a_removal_that_is_killed_leaves_one_that_counts_as_interrupted(run, monkeypatch, steps):
+    """The oldest one, too, which would count as complete without checksums alone."""
+    folder = run([4, 8, 12])
+    shutil.rmtree(folder / f"checkpoint-{12 - steps}")
+    for path in folder.glob("checkpoint-*"):
+        (path / "trainer_state.json").write_text("{}")
+        write_checksums(path)
+    monkeypatch.setattr(rotation.shutil, "rmtree", lambda path: None)
+    remove_old_checkpoints(folder, 1, 12, None)
+    assert unfinished_checkpoints(folder) == [folder / f"checkpoint-{steps}"]
     monkeypatch.undo()
+    remove_old_checkpoints(folder, 1, 12, None)
+    assert left(folder) == [12]
+
+
+@pytest.mark.parametrize("is_sealed", [True, False])
+def test_a_link_is_left_and_what_is_behind_it(run, tmp_path_factory, caplog, is_sealed):
+    folder, elsewhere = run([4, 8, 12]), tmp_path_factory.mktemp("elsewhere") / "checkpoint-4"
+    (folder / "checkpoint-4").rename(elsewhere)
+    (folder / "checkpoint-4").symlink_to(elsewhere)
+    if not is_sealed:
+        (elsewhere / "checksums.json").unlink()
+    before = snapshot(elsewhere)
+    for _ in range(2):
+        remove_old_checkpoints(folder, 1, 12, None)
+    assert left(folder) == [4, 12]
+    assert (folder / "checkpoint-4").is_symlink()
+    assert snapshot(elsewhere) == before
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert f"{folder / 'checkpoint-4'} is more than save_total_limit asks for" in told
+    assert f"it is a link to {elsewhere}" in told
+
+
+def test_a_folder_that_cannot_be_removed_is_told(run, monkeypatch, caplog):
+    folder = run([4, 8])
+
+    def refuse(path):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(rotation.shutil, "rmtree", refuse)
     remove_old_checkpoints(folder, 1, 8, None)
-    assert left(folder) == [8]
+    assert "checkpoint-4 is more than" in caplog.text
+    assert "left, maybe in part: Permission denied" in caplog.text

@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import shutil
 import zipfile
 from pathlib import Path
@@ -9,9 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from transformers import TrainingArguments
 
-from hf_linear_attn.training.arguments import DataArguments, MaskingArguments, ModelArguments
 from hf_linear_attn.training.atomic_files import write_atomically
 from hf_linear_attn.training.checkpoints import (
     check_checkpoint,
@@ -20,30 +19,22 @@ from hf_linear_attn.training.checkpoints import (
 )
 from hf_linear_attn.training.checksums import write_checksums
 from hf_linear_attn.training.recipe_parser import RecipeParser
+from hf_linear_attn.training.run_file import write_run_file
 from hf_linear_attn.training.run_folder import (
     RunFolder,
     open_run_folder,
     resolve_arguments,
-    write_run_file,
 )
 from hf_linear_attn.training.tokenizer import load_or_train_tokenizer
+from tests.training.run_arguments import ARGUMENTS, resolved, snapshot
 from tests.training.tiny_run import make_trainer, rows
 
-TYPES = (ModelArguments, DataArguments, MaskingArguments, TrainingArguments)
+STATE = {"global_step": 4, "max_steps": 4, "epoch": 2.0, "num_train_epochs": 2, "log_history": []}
 
 
 @pytest.fixture(scope="module")
 def tokenizer():
     return load_or_train_tokenizer(None, ["some text"], 261, 64)
-
-
-def resolved(folder: Path, *argv: str) -> dict:
-    base = ["--output_dir", str(folder), "--use_cpu", "--max_steps", "6"]
-    return resolve_arguments(*RecipeParser(TYPES).parse_recipe([*base, *argv]))
-
-
-def snapshot(folder: Path) -> dict[str, bytes]:
-    return {str(p): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +83,7 @@ def test_the_arguments_of_a_run_file_are_read_back_unchanged(tmp_path):
     assert "secret" not in text
     assert "hub_token" not in text
     assert yaml.safe_load(text) == first
-    again = RecipeParser(TYPES).parse_recipe(["--config", str(tmp_path / "run" / "run.yaml")])
+    again = RecipeParser(ARGUMENTS).parse_recipe(["--config", str(tmp_path / "run" / "run.yaml")])
     assert resolve_arguments(*again) == first
     assert first["lr_scheduler_kwargs"] == {"min_lr": 1e-5}
     assert first["train_file"] == ["a.txt", "b.txt"]
@@ -218,17 +209,6 @@ def test_a_final_state_that_was_cut_off_is_not_the_end(run, content):
     assert open_run_folder(run, resolved(run)) == RunFolder(run, run / "checkpoint-4")
 
 
-@pytest.mark.parametrize("content", ["learning_rate: 1\n", "", "a: ["])
-def test_a_folder_with_nothing_but_the_runs_mark_is_free(tmp_path, content):
-    for name in ("run.yaml", "data.json", ".run.yaml.123"):
-        (tmp_path / name).write_text(content)
-    (tmp_path / "runs").mkdir()
-    assert open_run_folder(tmp_path, resolved(tmp_path)) == RunFolder(tmp_path)
-    (tmp_path / "model.safetensors").write_text("")
-    with pytest.raises(ValueError, match=r"belongs to another run|run\.yaml is damaged"):
-        open_run_folder(tmp_path, resolved(tmp_path))
-
-
 @pytest.mark.parametrize(
     ("name", "message"),
     [("file/run", "cannot be created: .*file is a file"), ("a" * 300, "cannot be used: File name")],
@@ -341,9 +321,77 @@ def test_a_damaged_zip_is_found_without_checksums(run):
         check_checkpoint(run / "checkpoint-4")
 
 
+def test_damage_that_looks_like_compression_is_damage(run):
+    file = run / "checkpoint-4" / "scheduler.pt"
+    content = bytearray(file.read_bytes())
+    # Of the file's first entry, in its own header and in the directory at the end.
+    for header, method in ((b"PK\x03\x04", 8), (b"PK\x01\x02", 10)):
+        content[content.index(header) + method] ^= 8
+    file.write_bytes(content)
+    with pytest.raises(ValueError, match=r"scheduler\.pt is damaged or cut off; delete the folder"):
+        check_checkpoint(run / "checkpoint-4")
+
+
+def refusal(checkpoint: Path) -> str:
+    try:
+        check_checkpoint(checkpoint)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("damage", ["flipped", "cut"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "optimizer.pt", "scheduler.pt", "rng_state.pth", "model.safetensors", "trainer_state.json",
+        "config.json",
+    ],
+)  # fmt: skip
+def test_no_damage_ends_otherwise_than_in_a_refusal(run, name, damage):
+    """Without checksums, so that it is left to those that read the files."""
+    file, choice = run / "checkpoint-4" / name, random.Random(name)
+    sound = file.read_bytes()
+    for _ in range(25):
+        content = bytearray(sound[: choice.randrange(len(sound))] if damage == "cut" else sound)
+        if damage == "flipped":
+            content[choice.randrange(len(content))] ^= 1 << choice.randrange(8)
+        file.write_bytes(content)
+        told = refusal(run / "checkpoint-4")
+        assert told.startswith(f"cannot resume: {file} ") or (not told and damage == "flipped")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"name": "ddp", "processes": "two"}', "is damaged: processes is 'two'"),
+        ('{"name": null, "processes": 1}', "is damaged: name is None"),
+        ('{"name": "ddp", "processes": true}', "is damaged: processes is True"),
+        ('{"name": "ddp", "processes": 0}', "is damaged: processes is 0"),
+        ('{"name": "ddp"}', "is damaged: it has no processes"),
+        ("[]", "is damaged: it holds no mapping"),
+    ],
+)
+def test_an_engine_that_is_none_is_damage(run, content, message):
+    (run / "checkpoint-4" / "engine.json").write_text(content)
+    with pytest.raises(ValueError, match=rf"engine\.json {message}; delete"):
+        check_checkpoint(run / "checkpoint-4")
+
+
+def test_more_processes_than_files_are_damage(run):
+    content = json.dumps({"name": "ddp", "processes": 10**15})
+    (run / "checkpoint-4" / "engine.json").write_text(content)
+    with pytest.raises(ValueError, match=r"rng_state_0\.pth is missing; delete"):
+        check_checkpoint(run / "checkpoint-4")
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
+        ("trainer_state.json", STATE | {"global_step": "4"}, "global_step is '4'"),
+        ("trainer_state.json", STATE | {"max_steps": None}, "max_steps is None"),
+        ("trainer_state.json", STATE | {"epoch": [1]}, r"epoch is \[1\]"),
+        ("trainer_state.json", STATE | {"log_history": {}}, "log_history is {}"),
         ("trainer_state.json", "[]", "it holds no mapping"),
         ("trainer_state.json", '{"global_step": 4}', "it has no max_steps, epoch"),
         ("tokenizer.json", "3", "it holds no mapping"),
@@ -351,6 +399,7 @@ def test_a_damaged_zip_is_found_without_checksums(run):
     ],
 )
 def test_json_of_the_wrong_kind_is_damage(run, name, content, message):
+    content = json.dumps(content) if isinstance(content, dict) else content
     (run / "checkpoint-4" / name).write_text(content)
     with pytest.raises(ValueError, match=rf"{name} is damaged: {message}"):
         open_run_folder(run, resolved(run))
@@ -375,6 +424,42 @@ def test_a_listed_file_that_is_gone_is_damage(sealed):
     (sealed / "checkpoint-4" / "training_args.bin").unlink()
     with pytest.raises(ValueError, match=r"training_args\.bin is missing; delete"):
         open_run_folder(sealed, resolved(sealed))
+
+
+LOADS_BEST = ("--load_best_model_at_end", "--eval_strategy", "steps", "--eval_steps", "500")
+
+
+def flip(file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    content[-9] ^= 1
+    file.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "told"),
+    [
+        (lambda best: flip(best / "model.safetensors"), "/model.safetensors is not what was saved"),
+        (lambda best: flip(best / "optimizer.pt"), "/optimizer.pt is not what was saved"),
+        (lambda best: (best / "model.safetensors").write_bytes(b""), "/model.safetensors is dam"),
+        (lambda best: (best / "model.safetensors").unlink(), "/model.safetensors is missing"),
+        (lambda best: (best / "config.json").write_text("{"), "/config.json is not readable JSON"),
+        (shutil.rmtree, ", the best checkpoint so far, is missing"),
+    ],
+)  # fmt: skip
+def test_a_damaged_best_checkpoint_is_refused_where_it_is_to_be_loaded(sealed, spoil, told):
+    state = json.loads((sealed / "checkpoint-4" / "trainer_state.json").read_text())
+    state["best_model_checkpoint"] = "elsewhere/checkpoint-2"
+    (sealed / "checkpoint-4" / "trainer_state.json").write_text(json.dumps(state))
+    write_checksums(sealed / "checkpoint-4")
+    found = RunFolder(sealed, sealed / "checkpoint-4")
+    assert open_run_folder(sealed, resolved(sealed, *LOADS_BEST)) == found
+    spoil(sealed / "checkpoint-2")
+    before = snapshot(sealed)
+    message = rf"cannot resume: .*checkpoint-2{told}.*put a sound one back.*nothing was changed"
+    with pytest.raises(ValueError, match=message):
+        open_run_folder(sealed, resolved(sealed, *LOADS_BEST))
+    assert snapshot(sealed) == before
+    assert open_run_folder(sealed, resolved(sealed)) == found
 
 
 @pytest.mark.parametrize("left", ["state", "no state"])

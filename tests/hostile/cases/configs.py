@@ -78,6 +78,7 @@ _OTHERS: list[tuple[str, str, str, tuple[str, ...], str]] = [
     ("attention-empty", "clm", "an empty attention", ("--attention", ""), "attention: got '', expected one of cosformer, transnormer, nystrom, linear_transformer, softmax"),
     ("attention-path", "glue", "a path for the attention", ("--attention", "../softmax"), "attention: got '../softmax', expected one of cosformer, transnormer, nystrom, linear_transformer, softmax; did you mean 'softmax'?"),
     ("nystrom-causal", "clm", "a mechanism without a causal form", ("--attention", "nystrom"), "a decoder cannot use 'nystrom': NystromAttention has no causal form: landmarks are means over all tokens of a row, so every output would depend on later ones. Use it in an encoder."),
+    ("map-tag", "mlm", "a list that is tagged as a mapping", ("--config_overrides", "rope_parameters=!!map [1]"), "override 'rope_parameters', line 1: not readable as YAML: a sequence cannot be read as !!map"),
     ("landmarks", "mlm", "-1 landmarks", ("--attention", "nystrom", "--config_overrides", "num_landmarks=-1"), "num_landmarks and pinv_iterations must be whole numbers from 1 on; got -1 and 6."),
     ("landmarks-huge", "mlm", "10**30 landmarks", ("--attention", "nystrom", "--config_overrides", f"num_landmarks={10**30}"), "num_landmarks is 1000000000000000000000000000000; it must be 2147483647 at most."),
     ("pinv", "mlm", "0 iterations of the inverse", ("--attention", "nystrom", "--config_overrides", "pinv_iterations=0"), "num_landmarks and pinv_iterations must be whole numbers from 1 on; got 64 and 0."),

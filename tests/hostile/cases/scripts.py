@@ -165,6 +165,7 @@ CASES = [
     _grid("seeds-negative", "a seed below 0", "seeds: got '-1', expected numbers with commas between, as 1,2,3", _GOOD, "--seeds=-1"),
     _grid("recipe", "a recipe that is not there", "recipe: got 'nlm', expected one of clm, glue, lra, mlm; did you mean 'mlm'?", _GOOD, "--recipe", "nlm"),
     _grid("recipe-path", "a path for the recipe", "recipe: got '../scripts/ablate', expected one of clm, glue, lra, mlm", _GOOD, "--recipe", "../scripts/ablate"),
+    _grid("bool-tag", "a word that is tagged as true or false", "grid.yaml, line 1: not readable as YAML: 'maybe' cannot be read as !!bool", "title: !!bool maybe\n"),
     Case("ablate-missing", "ablate", "a grid that is not there", "configuration file 'none.yaml' does not exist", ("--config", "none.yaml")),
     Case("benchmark-suite", "benchmark", "a suite that is not known", "--suite 'ops' is unknown; did you mean 'op'?; there are op, layer, model, decode, memory, compare, quick and all", ("--suite", "ops")),
     Case("benchmark-zero", "benchmark", "no round", "--rounds is 0; it must be at least 1", ("--rounds", "0")),
