@@ -5,7 +5,7 @@ from typing import Any
 from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrainedModel
 
 from hf_linear_attn.models import CONFIG_CLASSES
-from hf_linear_attn.models.lra import LraConfig
+from hf_linear_attn.models.lra_config import LraConfig
 from hf_linear_attn.training.arguments import ModelArguments
 from hf_linear_attn.training.lra.presets import Preset
 from hf_linear_attn.training.lra.tasks import LraTask
