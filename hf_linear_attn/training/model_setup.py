@@ -26,6 +26,7 @@ from hf_linear_attn.training.checkpoints import (
     read_json,
 )
 from hf_linear_attn.training.hardware import memory_bytes
+from hf_linear_attn.training.token_ids import id_bound
 
 # Fields of a config.json that say what it is, which `attention` decides.
 _NOT_TO_CHOOSE = (
@@ -82,13 +83,14 @@ def build_config(
             setattr(config, name, value)
     else:
         if tokenizer is not None:
-            fields.setdefault("vocab_size", len(tokenizer))
+            fields.setdefault("vocab_size", id_bound(tokenizer))
             fields |= {name: getattr(tokenizer, name) for name in _FROM_TOKENIZER}
         config = _config_class(args.attention)(**fields, **task_fields)
-    if tokenizer is not None and config.vocab_size < len(tokenizer):
+    needed = 0 if tokenizer is None else id_bound(tokenizer)
+    if config.vocab_size < needed:
         raise ValueError(
             f"the model has a vocabulary of {config.vocab_size} and the tokenizer of "
-            f"{len(tokenizer)}: raise vocab_size of the model or choose another tokenizer"
+            f"{needed}: raise vocab_size of the model or choose another tokenizer"
         )
     return config
 
