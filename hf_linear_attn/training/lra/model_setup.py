@@ -53,13 +53,20 @@ def build_lra_config(
     )
 
 
-def build_lra_model(args: ModelArguments, config: LraConfig) -> PreTrainedModel:
+def build_lra_model(
+    args: ModelArguments, config: LraConfig, *, shared: bool = False
+) -> PreTrainedModel:
     """A model with new weights from torch's current seed, or the saved one.
+
+    Args:
+        args, shared: see `build_model`.
+        config: of `build_lra_config`.
 
     Raises:
         ValueError: the saved weights are not those of the config.
     """
-    return build_model(args, config, AutoModelForSequenceClassification)  # pyright: ignore
+    auto_class: Any = AutoModelForSequenceClassification
+    return build_model(args, config, auto_class, shared=shared)  # pyright: ignore
 
 
 def _trunk_fields(
