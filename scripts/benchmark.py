@@ -49,7 +49,7 @@ from benchmarks.results import Results, read_results
 from benchmarks.suites import ALL, SUITES
 from hf_linear_attn.training.atomic_files import write_atomically
 from hf_linear_attn.training.casting import did_you_mean
-from hf_linear_attn.training.hardware import memory_bytes
+from hf_linear_attn.training.memory import memory_bytes
 from hf_linear_attn.training.program import ProgramParser, run_program
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"

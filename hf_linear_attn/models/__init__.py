@@ -32,7 +32,8 @@ from hf_linear_attn.models.linear_transformer import (
     LinearTransformerForTokenClassification,
     LinearTransformerModel,
 )
-from hf_linear_attn.models.lra import LraConfig, LraForSequenceClassification
+from hf_linear_attn.models.lra import LraForSequenceClassification
+from hf_linear_attn.models.lra_config import LraConfig
 from hf_linear_attn.models.nystrom import (
     NystromConfig,
     NystromForCausalLM,

@@ -6,9 +6,11 @@ import inspect
 import math
 import types
 import typing
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import torch
+from transformers import PreTrainedConfig
 from transformers.activations import ACT2FN
 
 from hf_linear_attn.attention.registry import build_attention, check_fields, get_attention
@@ -23,6 +25,41 @@ if TYPE_CHECKING:
 _LARGEST = 2**31 - 1
 _LARGEST_FLOAT = torch.finfo(torch.float32).max
 _MOST_LAYERS = 10_000
+
+# What Transformers itself passes to a config beside its fields (loading, saving, labels).
+_TRANSFORMERS_KEYWORDS = {
+    "_commit_hash",
+    "_name_or_path",
+    "attn_implementation",
+    "auto_map",
+    "custom_pipelines",
+    "model_type",
+    "name_or_path",
+    "num_labels",
+    "output_attentions",
+    "quantization_config",
+    "torch_dtype",
+}
+
+
+def refuse_unknown(
+    config: PreTrainedConfig, names: Iterable[str], further: Iterable[str] = ()
+) -> None:
+    """Refuse what is neither a field of a config nor passed by Transformers.
+
+    Args:
+        config: whose fields they are to be.
+        names: to look at.
+        further: names that are accepted as well.
+
+    Raises:
+        ValueError: names the first such name, and the field that it may stand for.
+    """
+    known = {field.name for field in dataclasses.fields(config)}.union(further)
+    for name in names:
+        if name not in known and name not in _TRANSFORMERS_KEYWORDS:
+            hint = did_you_mean(name, known)
+            raise ValueError(f"{type(config).__name__} has no field {name!r}.{hint}")
 
 
 def check_first(config: "LinearAttnConfig") -> None:
@@ -53,7 +90,7 @@ def check_config(config: "LinearAttnConfig") -> None:
     _check_attention(config)
 
 
-def check_types(config: "LinearAttnConfig") -> None:
+def check_types(config: PreTrainedConfig) -> None:
     """Compare every field with its annotation; Transformers works with some before it does so.
 
     Raises:
@@ -154,6 +191,15 @@ def _check_words(config: "LinearAttnConfig") -> None:
             f"glu_act is {config.glu_act!r}, but mlp_type is {config.mlp_type!r}; set "
             "mlp_type='glu', or hidden_act instead."
         )
+    check_calls(config)
+
+
+def check_calls(config: PreTrainedConfig) -> None:
+    """Look at what Transformers' own fields ask of every call.
+
+    Raises:
+        ValueError: it is not available, or not for every call.
+    """
     if config.output_attentions:
         raise ValueError(
             "output_attentions=True in a config would form quadratic weights in every call; pass "

@@ -2,35 +2,19 @@
 
 import copy
 import dataclasses
-from collections.abc import Iterable
 from typing import Any, ClassVar, Literal, Self
 
 from hf_linear_attn.attention.registry import attention_fields, get_attention
-from hf_linear_attn.attention.suggestions import did_you_mean
 from hf_linear_attn.models.cache import LAYER_TYPES
 from hf_linear_attn.models.config_checks import (
     check_config,
     check_first,
     check_keywords,
     check_types,
+    refuse_unknown,
 )
 from hf_linear_attn.models.peft_defaults import tell_peft
 from hf_linear_attn.models.with_code import ConfigWithCode
-
-# What Transformers itself passes to a config beside its fields (loading, saving, labels).
-_TRANSFORMERS_KEYWORDS = {
-    "_commit_hash",
-    "_name_or_path",
-    "attn_implementation",
-    "auto_map",
-    "custom_pipelines",
-    "model_type",
-    "name_or_path",
-    "num_labels",
-    "output_attentions",
-    "quantization_config",
-    "torch_dtype",
-}
 
 
 class LinearAttnConfig(ConfigWithCode):
@@ -148,7 +132,7 @@ class LinearAttnConfig(ConfigWithCode):
         return made
 
     def __post_init__(self, **kwargs):
-        self._refuse_unknown(kwargs)
+        refuse_unknown(self, kwargs)
         check_first(self)
         rope = self.rope_parameters
         check_types(self)
@@ -165,7 +149,7 @@ class LinearAttnConfig(ConfigWithCode):
         # Refused here and not only on loading: what can be set can be saved, and what was saved
         # must load.
         if not (name.startswith("_") or hasattr(type(self), name)):
-            self._refuse_unknown([name])
+            refuse_unknown(self, [name])
         super().__setattr__(name, value)
         if isinstance(self._given, set) and not name.startswith("_"):
             self._given.add(name)
@@ -207,15 +191,8 @@ class LinearAttnConfig(ConfigWithCode):
         config.check()
         if wants_unused:
             return config, unused
-        config._refuse_unknown(unused)
+        refuse_unknown(config, unused)
         return config
-
-    def _refuse_unknown(self, names: Iterable[str]) -> None:
-        known = {field.name for field in dataclasses.fields(self)}
-        for name in names:
-            if name not in known and name not in _TRANSFORMERS_KEYWORDS:
-                hint = did_you_mean(name, known)
-                raise ValueError(f"{type(self).__name__} has no field {name!r}.{hint}")
 
     def settle(self, *, is_decoder: bool | None = None) -> Self:
         """A deep copy in which every open field has its value.

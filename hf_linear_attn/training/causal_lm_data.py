@@ -16,6 +16,7 @@ from hf_linear_attn.training.fingerprint import examples_fingerprint
 from hf_linear_attn.training.metrics import Unigram, unigram_baseline
 from hf_linear_attn.training.packing import Layout
 from hf_linear_attn.training.text_and_tokenizer import beginning, read_text
+from hf_linear_attn.training.token_ids import id_bound
 from hf_linear_attn.training.windows import build_windows
 
 
@@ -87,15 +88,16 @@ def prepare_causal_lm(
         )
         examples["validation"] = windows
     # First of all that reads the rows: it tells damaged ones.
+    vocab_size = id_bound(tokenizer)
     fingerprint = {
-        "training": examples_fingerprint(beginning(examples["train"]), len(tokenizer)),
-        "evaluation": examples_fingerprint(examples["validation"], len(tokenizer)),
+        "training": examples_fingerprint(beginning(examples["train"]), vocab_size),
+        "evaluation": examples_fingerprint(examples["validation"], vocab_size),
     }
     collator = CausalLMCollator(tokenizer)
     evaluation = examples["validation"]
     if "labels" not in evaluation.column_names:
         evaluation = label_once(evaluation, collator)
-    counts = _target_counts(beginning(examples["train"]), collator, len(tokenizer))
+    counts = _target_counts(beginning(examples["train"]), collator, vocab_size)
     return CausalLMData(
         tokenizer=tokenizer,
         train=examples["train"],

@@ -71,7 +71,7 @@ class MaskedLMCollator:
         self.pad_id = _required_id(tokenizer, "pad_token_id")
         self.pad_left = tokenizer.padding_side == "left"
         self.special_ids = np.unique(np.array(tokenizer.all_special_ids, dtype=np.int64))
-        self.ordinary_ids = np.setdiff1d(np.arange(len(tokenizer)), self.special_ids)
+        self.ordinary_ids = np.setdiff1d(list(tokenizer.get_vocab().values()), self.special_ids)
         # Shared memory: loader workers that outlive an epoch see the new one too.
         self._epoch = torch.zeros(1, dtype=torch.int64).share_memory_()
 

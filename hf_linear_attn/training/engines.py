@@ -52,6 +52,11 @@ def engine_of(args: TrainingArguments) -> Engine:
     return Engine("ddp" if args.world_size > 1 else "single", args.world_size)
 
 
+def shares_weights(args: TrainingArguments) -> bool:
+    """Whether each process is to keep a part of the weights only."""
+    return engine_of(args).name in ("zero3", "fsdp2")
+
+
 def launch_words(args: TrainingArguments, program: str) -> list[str]:
     """The beginning of a command that starts a program under the same engine."""
     engine = engine_of(args)

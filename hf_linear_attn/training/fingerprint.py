@@ -21,7 +21,7 @@ def examples_fingerprint(dataset: Any, vocab_size: int) -> str:
     Args:
         dataset: a `datasets.Dataset` or `IterableDataset` with a column `input_ids`, read once
             from beginning to end.
-        vocab_size: number of tokens of the tokenizer.
+        vocab_size: one more than the tokenizer's largest id; ids may have gaps.
 
     Raises:
         ValueError: a row has a token that the tokenizer does not have: it came from a cache that
@@ -76,7 +76,7 @@ def _check_tokens(ids: np.ndarray, vocab_size: int, dataset: Any) -> None:
     strange = ids[(ids < 0) | (ids >= vocab_size)][0]
     files = {str(Path(file["filename"]).parent) for file in getattr(dataset, "cache_files", ())}
     raise ValueError(
-        f"the examples hold the token {strange}, and the tokenizer has 0 to {vocab_size - 1}: the "
-        f"cache of `datasets` is damaged{' in ' if files else ''}{', '.join(sorted(files))}; "
+        f"the examples hold the token {strange}, and the tokenizer's ids end at {vocab_size - 1}: "
+        f"the cache of `datasets` is damaged{' in ' if files else ''}{', '.join(sorted(files))}; "
         "delete that folder, and give the same command again, which makes it anew"
     )

@@ -17,7 +17,8 @@ from transformers import PreTrainedModel
 from hf_linear_attn.attention.registry import get_attention
 from hf_linear_attn.models.configuration import LinearAttnConfig
 from hf_linear_attn.models.heads import LanguageModel, LinearAttnForCausalLM
-from hf_linear_attn.models.lra import LraConfig, LraForSequenceClassification
+from hf_linear_attn.models.lra import LraForSequenceClassification
+from hf_linear_attn.models.lra_config import LraConfig
 from hf_linear_attn.models.task_heads import LinearAttnForSequenceClassification
 
 _BACKWARD = 2

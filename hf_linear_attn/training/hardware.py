@@ -1,6 +1,5 @@
 """What a run ran on, for model cards."""
 
-import os
 import platform
 from pathlib import Path
 from typing import Any
@@ -28,11 +27,6 @@ def hardware_facts(args: TrainingArguments) -> dict[str, Any]:
         "transformers": transformers.__version__,
         "hf_linear_attn": hf_linear_attn.__version__,
     }
-
-
-def memory_bytes() -> int:
-    """The memory of this machine, what is in use included."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def device_name(device: torch.device) -> str:

@@ -15,7 +15,7 @@ from hf_linear_attn.training.callbacks import write_loss_curve
 from hf_linear_attn.training.card_facts import data_source
 from hf_linear_attn.training.causal_lm_arguments import CausalLMArguments
 from hf_linear_attn.training.causal_lm_data import CausalLMData
-from hf_linear_attn.training.engines import launch_words
+from hf_linear_attn.training.engines import launch_words, shares_weights
 from hf_linear_attn.training.masked_lm_arguments import MaskedLMArguments
 from hf_linear_attn.training.masked_lm_data import MaskedLMData
 from hf_linear_attn.training.report import (
@@ -110,7 +110,8 @@ class LanguageModelRun(Run):
     def build_model(self) -> PreTrainedModel:
         """New or saved, with the tokenizer's vocabulary."""
         config = model_setup.build_config(self.model_args, self.data.tokenizer)
-        return model_setup.build_model(self.model_args, config, self.auto_class)
+        shared = shares_weights(self.training)
+        return model_setup.build_model(self.model_args, config, self.auto_class, shared=shared)
 
     def build_trainer(
         self, model: PreTrainedModel, callbacks: Sequence[TrainerCallback], folder: RunFolder

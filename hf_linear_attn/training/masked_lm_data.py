@@ -12,6 +12,7 @@ from hf_linear_attn.training.collators import EVALUATION_SEED, MaskedLMCollator,
 from hf_linear_attn.training.fingerprint import examples_fingerprint
 from hf_linear_attn.training.metrics import Unigram, token_counts, unigram_baseline
 from hf_linear_attn.training.text_and_tokenizer import beginning, read_text
+from hf_linear_attn.training.token_ids import id_bound
 
 
 @dataclass(frozen=True)
@@ -69,16 +70,17 @@ def prepare_masked_lm(
     )
     examples = build_examples(documents, tokenizer, data_args)
     # First of all that reads the rows: it tells damaged ones.
+    vocab_size = id_bound(tokenizer)
     fingerprint = {
-        "training": examples_fingerprint(beginning(examples["train"]), len(tokenizer)),
-        "evaluation": examples_fingerprint(examples["validation"], len(tokenizer)),
+        "training": examples_fingerprint(beginning(examples["train"]), vocab_size),
+        "evaluation": examples_fingerprint(examples["validation"], vocab_size),
     }
     collator = _collator(tokenizer, masking_args, masking_args.mlm_probability, seed)
     rate = masking_args.eval_mlm_probability
     rate = masking_args.mlm_probability if rate is None else rate
     fixed = _collator(tokenizer, masking_args, rate, EVALUATION_SEED)
     evaluation = mask_once(examples["validation"], fixed)
-    counts = token_counts(beginning(examples["train"]), len(tokenizer))
+    counts = token_counts(beginning(examples["train"]), vocab_size)
     return MaskedLMData(
         tokenizer=tokenizer,
         train=examples["train"],

@@ -25,7 +25,8 @@ from hf_linear_attn.training.checkpoints import (
     check_weights,
     read_json,
 )
-from hf_linear_attn.training.hardware import memory_bytes
+from hf_linear_attn.training.memory import memory_bytes
+from hf_linear_attn.training.token_ids import id_bound
 
 # Fields of a config.json that say what it is, which `attention` decides.
 _NOT_TO_CHOOSE = (
@@ -82,13 +83,14 @@ def build_config(
             setattr(config, name, value)
     else:
         if tokenizer is not None:
-            fields.setdefault("vocab_size", len(tokenizer))
+            fields.setdefault("vocab_size", id_bound(tokenizer))
             fields |= {name: getattr(tokenizer, name) for name in _FROM_TOKENIZER}
         config = _config_class(args.attention)(**fields, **task_fields)
-    if tokenizer is not None and config.vocab_size < len(tokenizer):
+    needed = 0 if tokenizer is None else id_bound(tokenizer)
+    if config.vocab_size < needed:
         raise ValueError(
             f"the model has a vocabulary of {config.vocab_size} and the tokenizer of "
-            f"{len(tokenizer)}: raise vocab_size of the model or choose another tokenizer"
+            f"{needed}: raise vocab_size of the model or choose another tokenizer"
         )
     return config
 
@@ -122,7 +124,9 @@ def check_block_size(
             )
 
 
-def build_model(args: ModelArguments, config: LinearAttnConfig, auto_class: Any) -> PreTrainedModel:
+def build_model(
+    args: ModelArguments, config: LinearAttnConfig, auto_class: Any, *, shared: bool = False
+) -> PreTrainedModel:
     """A model with new weights from torch's current seed, or the saved one.
 
     Args:
@@ -130,12 +134,15 @@ def build_model(args: ModelArguments, config: LinearAttnConfig, auto_class: Any)
         config: of `build_config`.
         auto_class: of Transformers, such as `AutoModelForMaskedLM`. Where the saved model is of
             another kind, its trunk is taken and the head is new.
+        shared: several machines may have a part of the weights each (`engines.shares_weights`): the
+            memory of this one says nothing of what fits.
 
     Raises:
         ValueError: the saved weights are not those of the config, or hold what is no number; or the
             new ones do not fit into the machine's memory.
     """
-    check_memory(config, auto_class)
+    if not shared:
+        check_memory(config, auto_class)
     if args.model_name_or_path is not None:
         return _load_saved(args.model_name_or_path, config, auto_class)
     return auto_class.from_config(config)

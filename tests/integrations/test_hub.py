@@ -28,7 +28,8 @@ from tests.recipes.long_run import write_config
 PUSH = """
 import sys, torch
 import hf_linear_attn as hla
-from hf_linear_attn.models.lra import LraConfig, LraForSequenceClassification
+from hf_linear_attn.models.lra import LraForSequenceClassification
+from hf_linear_attn.models.lra_config import LraConfig
 from tests.conftest import CAUSAL_VARIANTS, OWN, TINY, VARIANTS
 from tests.models.exported import expectation, tiny_tokenizer
 from tests.models.task_models import HEADS, auto_class, batch, build

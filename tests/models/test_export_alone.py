@@ -7,7 +7,8 @@ import torch
 
 import hf_linear_attn as hla
 from hf_linear_attn.models.entry_file import CODE, ENTRY
-from hf_linear_attn.models.lra import LraConfig, LraForSequenceClassification
+from hf_linear_attn.models.lra import LraForSequenceClassification
+from hf_linear_attn.models.lra_config import LraConfig
 from tests.conftest import CAUSAL_VARIANTS, OWN, TINY, VARIANTS
 from tests.models.exported import export, run_python, run_without_package, tiny_tokenizer
 from tests.models.task_models import HEADS, auto_class, batch, build

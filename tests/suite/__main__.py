@@ -1,4 +1,4 @@
-"""Run Transformers' common tests against the model classes of hf_linear_attn, all but LRA's.
+"""Run Transformers' common tests against the model classes of hf_linear_attn.
 
 python -m tests.suite
 python -m tests.suite --family cosformer --match 'test_resize*'

@@ -1,12 +1,13 @@
 """Test cases: Transformers' common tests, one case for each subject."""
 
+import json
 import unittest
 from typing import Any
 
 from transformers import set_seed
 
 from tests.suite.field import Field
-from tests.suite.subjects import Subject, Tester
+from tests.suite.subjects import LraTester, Subject, tester_of
 
 TRAINED = ("ForCausalLM", "ForMaskedLM")
 
@@ -31,12 +32,14 @@ def build_case(field: Field, subject: Subject) -> type[unittest.TestCase]:
         def setUp(self):
             set_seed(0)
             rotated = "rope" in self._testMethodName
-            self.model_tester = Tester(subject, rotated=rotated)
+            self.model_tester = tester_of(subject, rotated=rotated)
 
         def test_config(self):
             config = self.model_tester.get_config()
-            sizes = {"hidden_size": 24, "num_attention_heads": 4, "num_hidden_layers": 2}
-            field.configs(self, config_class=type(config), **sizes).run_common_tests()
+            given = {"hidden_size": 24, "num_attention_heads": 4, "num_hidden_layers": 2}
+            if isinstance(self.model_tester, LraTester):
+                given = {"trunk": json.loads(config.to_json_string())["trunk"]}
+            field.configs(self, config_class=type(config), **given).run_common_tests()
 
     Case.__name__ = Case.__qualname__ = subject.name
     return Case

@@ -54,13 +54,13 @@ def _module(name: str, **contents: Any) -> None:
 
 
 def _coarser_norms(config: Any) -> None:
-    config.norm_eps = 1.0
+    config.get_text_config().norm_eps = 1.0
 
 
 def _set_rope(config: Any, parameters: dict[str, Any]) -> None:
     # That field belongs to other types than those that are given here.
     known = {k: v for k, v in parameters.items() if k != "original_max_position_embeddings"}
-    config.rope_parameters = known
+    config.get_text_config().rope_parameters = known
 
 
 def load_field(tests: Path) -> Field:

@@ -27,7 +27,11 @@ class Entry(NamedTuple):
 EVERY = ("*",)
 CAUSAL = ("*ForCausalLM*",)
 TRUNKS = ("*Model", "*Model (decoder)")
-WITHOUT_LRPE = ("Softmax*", "LinearTransformer*", "Cosformer*", "Nystrom*")
+LRA = ("Lra*",)
+WITHOUT_LRPE = (
+    "Softmax*", "LinearTransformer*", "Cosformer*", "Nystrom*",
+    "Lra*(softmax*", "Lra*(linear_transformer*", "Lra*(cosformer*", "Lra*(nystrom*",
+)  # fmt: skip
 
 NOT_APPLICABLE: tuple[Entry, ...] = (
     Entry(
@@ -67,7 +71,7 @@ NOT_APPLICABLE: tuple[Entry, ...] = (
     ),
     Entry(
         "test_init_weights_can_init_buffers",
-        ("TransNormer*",),
+        ("TransNormer*", "Lra*(transnormer*"),
         "`reflection` in module `LRPE`",
         "Draws the buffers twice and wants them alike, but LRPE's reflection is random; with a "
         "seed, test_can_init_all_missing_weights finds it alike.",
@@ -106,5 +110,27 @@ NOT_APPLICABLE: tuple[Entry, ...] = (
         "`GenerationTesterMixin`",
         "Wants the tests of generation beside these, which the source distribution leaves out. "
         "tests/models/test_generation*.py, test_compiled_decoding.py and test_cache*.py are ours.",
+    ),
+    Entry(
+        "test_correct_missing_keys",
+        LRA,
+        "expected 'linear_attn_lra'",
+        "Saves the trunk alone and loads it under the head. A trunk's config does not say task and "
+        "protocol, which this class needs, so it is refused.",
+    ),
+    Entry(
+        "test_load_with_mismatched_shapes",
+        LRA,
+        "for this kind of AutoModel: AutoModel.",
+        "Loads the classifier without its head, by AutoModel, and there is no such class: the "
+        "trunk has one of its own. That a new head is drawn for another number of classes is "
+        "tested in tests/models/test_lra.py.",
+    ),
+    Entry(
+        "test_problem_types",
+        LRA,
+        "one of two or more classes",
+        "Asks for regression and for several classes at once. The tasks of Long Range Arena have "
+        "one of two or more classes; anything else is refused.",
     ),
 )

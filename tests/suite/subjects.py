@@ -6,7 +6,7 @@ import torch
 from transformers.models.auto import modeling_auto
 
 import hf_linear_attn as hla
-from hf_linear_attn.models import AUTO_CLASSES
+from hf_linear_attn.models import AUTO_CLASSES, LraConfig, LraForSequenceClassification
 from tests.conftest import OWN, TINY, VARIANTS
 
 # Transformers' tests ask by name in these tables what a class is for. Classes that are registered
@@ -22,6 +22,10 @@ TABLES = {
 }
 FAMILIES = tuple(VARIANTS)
 HORIZON = 256
+LRA = (
+    ({"pooling": "cls"}, ""),
+    ({"pooling": "mean", "interaction": "nli", "initialization": "torch"}, ", pairs"),
+)
 HYBRID = {"layer_attention": ["linear_transformer", "softmax"]}
 
 
@@ -41,7 +45,10 @@ class Subject(NamedTuple):
 
 
 def subjects(family: str) -> list[Subject]:
-    """Every model class of a family that can be built; trunks of decoders and hybrids, too."""
+    """Every model class of a family that can be built; trunks of decoders and hybrids, too.
+
+    The classifiers of Long Range Arena, of single sequences and of pairs, are in every family.
+    """
     name = VARIANTS[family][0].__name__.removesuffix("Config")
     causal = family != "nystrom"
     ends = [end for end in AUTO_CLASSES if causal or end != "ForCausalLM"]
@@ -51,6 +58,9 @@ def subjects(family: str) -> list[Subject]:
         found.insert(1, Subject(family, trunk, {"is_decoder": True}, " (decoder)"))
     if family == "linear_transformer":
         found.append(Subject(family, getattr(hla, f"{name}ForCausalLM"), HYBRID, " (hybrid)"))
+    for fields, note in LRA:
+        note = f" ({family}{note})"
+        found.append(Subject(family, LraForSequenceClassification, fields, note))
     return found
 
 
@@ -59,7 +69,14 @@ def enter_names() -> None:
     for family in FAMILIES:
         for model in {subject.model_class for subject in subjects(family)}:
             end = next(end for end in TABLES if model.__name__.endswith(end))
-            TABLES[end][VARIANTS[family][0].model_type] = model.__name__
+            config = getattr(model, "config_class", VARIANTS[family][0])
+            TABLES[end][config.model_type] = model.__name__
+
+
+def tester_of(subject: Subject, *, rotated: bool) -> "Tester":
+    """What makes configs and batches for a subject: see `Tester`."""
+    kind = LraTester if subject.model_class is LraForSequenceClassification else Tester
+    return kind(subject, rotated=rotated)
 
 
 class Tester:
@@ -111,3 +128,28 @@ class Tester:
             "token_type_ids": torch.randint(0, 2, shape),
         }
         return self.get_config(), inputs
+
+
+class LraTester(Tester):
+    """The same for a classifier of Long Range Arena: a trunk of the family under its head."""
+
+    def __init__(self, subject: Subject, *, rotated: bool):
+        self.config_class = LraConfig
+        self.causal_lm_class = subject.model_class
+        self.trunk_class = VARIANTS[subject.family][0]
+        self.trunk_settings = self._settings(subject.family, rotated)
+        self.settings = {"num_labels": 3, **subject.fields}
+        # A vector stands before the sequence.
+        self.encoder_seq_length = self.seq_length + (subject.fields["pooling"] == "cls")
+
+    def get_config(self) -> LraConfig:
+        """A config for a small model."""
+        return LraConfig(trunk=self.trunk_class(**self.trunk_settings), **self.settings)
+
+    def prepare_config_and_inputs_for_common(self) -> tuple[Any, dict[str, Any]]:
+        """A config, and a batch without labels: pairs for two towers."""
+        config, inputs = super().prepare_config_and_inputs_for_common()
+        del inputs["token_type_ids"]
+        if config.towers == 2:
+            inputs = {name: torch.stack([x, x.roll(1, 0)], dim=1) for name, x in inputs.items()}
+        return config, inputs

@@ -32,6 +32,7 @@ from hf_linear_attn.training.engines import (
     engine_of,
     launch_words,
     missing_package,
+    shares_weights,
 )
 
 RECIPES = Path(__file__).parents[2] / "recipes"
@@ -96,8 +97,12 @@ def test_the_engine_is_known_before_the_trainer(monkeypatch):
     assert engine_of(arguments()) == Engine("single", 1)
     assert engine_of(arguments(processes=2)) == Engine("ddp", 2)
     assert engine_of(arguments({"stage": 3}, processes=4)) == Engine("zero3", 4)
+    assert shares_weights(arguments({"stage": 3}))
+    assert not shares_weights(arguments({"stage": 2}, processes=4))
+    assert not shares_weights(arguments(processes=2))
     monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
     assert engine_of(arguments(processes=8)) == Engine("fsdp2", 8)
+    assert shares_weights(arguments(processes=8))
 
 
 WHOLE = {"stage": 3, "stage3_gather_16bit_weights_on_model_save": True}

@@ -341,6 +341,15 @@ def test_a_model_that_does_not_fit_into_memory_is_not_begun(monkeypatch):
         build_model(args, build_config(args), AutoModelForMaskedLM)
 
 
+def test_a_model_of_which_each_machine_has_a_part_may_be_larger_than_one(monkeypatch, tokenizer):
+    monkeypatch.setattr(model_setup, "memory_bytes", lambda: 100)
+    args = ModelArguments(model=SMALL)
+    config = build_config(args, tokenizer)
+    with pytest.raises(ValueError, match=r"this machine has 0\.0 GB of memory"):
+        build_model(args, config, AutoModelForMaskedLM)
+    assert build_model(args, config, AutoModelForMaskedLM, shared=True).num_parameters() > 100
+
+
 def test_looking_at_the_memory_draws_no_number(tokenizer):
     config = build_config(ModelArguments(model=SMALL), tokenizer)
     before = torch.get_rng_state()

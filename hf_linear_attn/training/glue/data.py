@@ -25,6 +25,7 @@ from hf_linear_attn.training.glue.scores import TaskScores, check_metrics
 from hf_linear_attn.training.glue.sources import Sources, describe_sources, sample_splits
 from hf_linear_attn.training.glue.splits import Splits, choose_splits
 from hf_linear_attn.training.glue.tasks import Task
+from hf_linear_attn.training.token_ids import id_bound
 from hf_linear_attn.training.tokenizer import load_or_train_tokenizer
 
 if TYPE_CHECKING:
@@ -205,9 +206,9 @@ def _assemble(
         constant=str(order[int(constant)]) if order else f"{constant:.3f}",
         description=description,
         fingerprint={
-            "training": labeled_fingerprint(examples["train"], len(tokenizer)),
+            "training": labeled_fingerprint(examples["train"], id_bound(tokenizer)),
             **{
-                split: labeled_fingerprint(part, len(tokenizer))
+                split: labeled_fingerprint(part, id_bound(tokenizer))
                 for split, part in evaluation.items()
             },
         },

@@ -20,7 +20,7 @@ from hf_linear_attn.integrations.model_card import write_model_card
 from hf_linear_attn.training import model_setup
 from hf_linear_attn.training.cache_damage import damaged_cache_is_named
 from hf_linear_attn.training.callbacks import LossCurve, write_loss_curve
-from hf_linear_attn.training.engines import launch_words
+from hf_linear_attn.training.engines import launch_words, shares_weights
 from hf_linear_attn.training.glue.arguments import GlueArguments
 from hf_linear_attn.training.glue.data import Checkpoint, check_rows, prepare_task
 from hf_linear_attn.training.glue.labels import checkpoint_classes, label_fields
@@ -115,10 +115,11 @@ class GlueRun(Run):
         """New, or on a saved trunk, with the classes in the model's order."""
         fields = label_fields(self.data.order)
         config = model_setup.build_config(self.args.model, self.data.tokenizer, **fields)
+        shared = shares_weights(self.training)
         if not self.args.task.new_head:
             auto_class = AutoModelForSequenceClassification
-            return model_setup.build_model(self.args.model, config, auto_class)
-        trunk = model_setup.build_model(self.args.model, config, AutoModel)
+            return model_setup.build_model(self.args.model, config, auto_class, shared=shared)
+        trunk = model_setup.build_model(self.args.model, config, AutoModel, shared=shared)
         model = AutoModelForSequenceClassification.from_config(config)
         model.base_model.load_state_dict(trunk.state_dict())
         return model

@@ -5,7 +5,7 @@ from typing import Any
 from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrainedModel
 
 from hf_linear_attn.models import CONFIG_CLASSES
-from hf_linear_attn.models.lra import LraConfig
+from hf_linear_attn.models.lra_config import LraConfig
 from hf_linear_attn.training.arguments import ModelArguments
 from hf_linear_attn.training.lra.presets import Preset
 from hf_linear_attn.training.lra.tasks import LraTask
@@ -53,13 +53,20 @@ def build_lra_config(
     )
 
 
-def build_lra_model(args: ModelArguments, config: LraConfig) -> PreTrainedModel:
+def build_lra_model(
+    args: ModelArguments, config: LraConfig, *, shared: bool = False
+) -> PreTrainedModel:
     """A model with new weights from torch's current seed, or the saved one.
+
+    Args:
+        args, shared: see `build_model`.
+        config: of `build_lra_config`.
 
     Raises:
         ValueError: the saved weights are not those of the config.
     """
-    return build_model(args, config, AutoModelForSequenceClassification)  # pyright: ignore
+    auto_class: Any = AutoModelForSequenceClassification
+    return build_model(args, config, auto_class, shared=shared)  # pyright: ignore
 
 
 def _trunk_fields(

@@ -11,7 +11,7 @@ from typing import Any, get_type_hints
 
 from transformers import TrainingArguments
 
-from hf_linear_attn.models.lra import LraConfig
+from hf_linear_attn.models.lra_config import LraConfig
 from hf_linear_attn.training.arguments import ModelArguments
 from hf_linear_attn.training.casting import cast_value
 from hf_linear_attn.training.lra.arguments import (

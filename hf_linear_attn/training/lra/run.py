@@ -15,7 +15,7 @@ from transformers.trainer_utils import TrainOutput
 from hf_linear_attn.integrations.model_card import write_model_card
 from hf_linear_attn.models.lra import LraForSequenceClassification
 from hf_linear_attn.training.checkpoints import checkpoint_steps
-from hf_linear_attn.training.engines import launch_words
+from hf_linear_attn.training.engines import launch_words, shares_weights
 from hf_linear_attn.training.lra.arguments import LraRunArguments
 from hf_linear_attn.training.lra.card import lra_card
 from hf_linear_attn.training.lra.curve import write_curve
@@ -93,7 +93,8 @@ class LraRun(Run):
 
     def build_model(self) -> PreTrainedModel:
         """New or saved, under the preset's head."""
-        return build_lra_model(self.args.model, self.config)
+        shared = shares_weights(self.training)
+        return build_lra_model(self.args.model, self.config, shared=shared)
 
     def build_trainer(
         self, model: PreTrainedModel, callbacks: Sequence[TrainerCallback], folder: RunFolder

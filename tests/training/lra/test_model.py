@@ -7,7 +7,8 @@ from transformers import AutoConfig, AutoModelForSequenceClassification
 
 import hf_linear_attn as hla
 from hf_linear_attn.models import CONFIG_CLASSES
-from hf_linear_attn.models.lra import LraConfig, LraForSequenceClassification
+from hf_linear_attn.models.lra import LraForSequenceClassification
+from hf_linear_attn.models.lra_config import LraConfig
 from hf_linear_attn.training.arguments import ModelArguments
 from hf_linear_attn.training.flops import has_formula, training_flops
 from hf_linear_attn.training.lra.model_setup import build_lra_config, build_lra_model
@@ -86,7 +87,7 @@ def test_the_head_reads_the_towers_in_the_published_order(preset):
     seen = []
     model.head.register_forward_pre_hook(lambda module, args: seen.append(args[0]))
     model(**inputs)
-    a, b = (model._encode(inputs["input_ids"][:, tower], None) for tower in (0, 1))
+    a, b = (model._encode(inputs["input_ids"][:, tower], None)[0] for tower in (0, 1))
     parts = [a, b] if preset == "official" else [a, b, a * b, a - b]
     assert torch.allclose(seen[0], torch.cat(parts, dim=-1), atol=1e-6)
     assert not torch.allclose(a, b, atol=1e-3)
@@ -95,13 +96,13 @@ def test_the_head_reads_the_towers_in_the_published_order(preset):
 def test_the_towers_do_not_see_each_other_and_share_their_weights():
     model = model_of(task="retrieval")
     inputs = batch("retrieval")
-    a, b = model._features(**inputs).split(16, dim=-1)
+    a, b = model._features(**inputs)[0].split(16, dim=-1)
     changed = inputs["input_ids"].clone()
     changed[:, 1] = 3
-    a_again, b_again = model._features(changed, inputs["attention_mask"]).split(16, dim=-1)
+    a_again, b_again = model._features(changed, inputs["attention_mask"])[0].split(16, dim=-1)
     assert torch.allclose(a, a_again, atol=1e-6)
     assert not torch.allclose(b, b_again)
-    swapped, _ = model._features(inputs["input_ids"].flip(1), inputs["attention_mask"]).split(
+    swapped, _ = model._features(inputs["input_ids"].flip(1), inputs["attention_mask"])[0].split(
         16, -1
     )
     assert torch.allclose(swapped, b, atol=1e-6)
