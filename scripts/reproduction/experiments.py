@@ -110,62 +110,56 @@ _CAUSAL_ORDER = (
 )  # fmt: skip
 _FIGURE_4 = "Qin et al. 2022 (cosFormer), Figure 4: loss curves of bidirectional models"
 _MASKED_ORDER = (Ordering("cosFormer", "softmax", said_by=_FIGURE_4),)
-_REWEIGHTING = (Ordering("cosFormer", "cosFormer, no re-weighting", said_by=_FIGURE_4),)
-_LOCAL_FIRST = (
-    Ordering(
-        "TransNormer T2", "TransNormer T2, local last",
-        "transnormer_order", "loss", "local first", "local last",
-    ),
-)  # fmt: skip
 
 
-def _sections(kind: str, order: tuple[Ordering, ...]) -> tuple[Section, ...]:
-    return (
-        Section(
-            f"{kind} language models",
-            "The same trunk, width, number of layers, text and steps. TransNormer attends inside "
-            "blocks in the first half of its layers, by ReLU (T1) or softmax (T2), and linearly "
-            "without a denominator in the second; its blocks are an eighth of an example.",
-            _ATTENTIONS,
-            order,
-        ),
-        Section(
-            f"Re-weighting, {kind.lower()}",
-            "cosFormer with the cosine of the distance and without it: ReLU features alone.",
-            ("cosFormer", "cosFormer, no re-weighting"),
-            _REWEIGHTING,
-        ),
-        Section(
-            f"Order of local and linear layers, {kind.lower()}",
-            "TransNormer T2 attends inside blocks in the first half of its layers and linearly in "
-            "the second, and the other way round.",
-            ("TransNormer T2", "TransNormer T2, local last"),
-            _LOCAL_FIRST,
-        ),
+def _attentions(kind: str, order: tuple[Ordering, ...]) -> Section:
+    return Section(
+        f"{kind} language models",
+        "The same trunk, width, number of layers, text and steps. TransNormer attends inside "
+        "blocks in the first half of its layers, by ReLU (T1) or softmax (T2), and linearly "
+        "without a denominator in the second; its blocks are an eighth of an example.",
+        _ATTENTIONS,
+        order,
     )
 
+
+_REWEIGHTING = Section(
+    "Re-weighting",
+    "cosFormer with the cosine of the distance and without it (ReLU features alone), in the "
+    "masked models, as in the paper.",
+    ("cosFormer", "cosFormer, no re-weighting"),
+    (Ordering("cosFormer", "cosFormer, no re-weighting", said_by=_FIGURE_4),),
+)
+_LOCAL_FIRST = Section(
+    "Order of local and linear layers",
+    "TransNormer T2 attends inside blocks in the first half of its layers and linearly in the "
+    "second, and the other way round, in the causal models.",
+    ("TransNormer T2", "TransNormer T2, local last"),
+    (
+        Ordering(
+            "TransNormer T2", "TransNormer T2, local last",
+            "transnormer_order", "loss", "local first", "local last",
+        ),
+    ),
+)  # fmt: skip
+_SAME_TIME = Section(
+    "Whole novels, 4,096 tokens, the same time",
+    "Masked language models trained on two novels and tested on a third. Every model has the CPU "
+    "time of TransNormer's runs: the slower its steps are, the fewer it gets.",
+    ("softmax", "cosFormer", "TransNormer T2"),
+)
 
 EXPERIMENTS = {
     e.name: e
     for e in (
         Experiment(
-            "causal", "clm", _WIKIPEDIA, _WIKITEXT, _BPE, _sections("Causal", _CAUSAL_ORDER)
+            "causal", "clm", _WIKIPEDIA, _WIKITEXT, _BPE,
+            (_attentions("Causal", _CAUSAL_ORDER), _LOCAL_FIRST),
         ),
         Experiment(
-            "masked", "mlm", _WIKIPEDIA, _WIKITEXT, _BYTES, _sections("Masked", _MASKED_ORDER)
+            "masked", "mlm", _WIKIPEDIA, _WIKITEXT, _BYTES,
+            (_attentions("Masked", _MASKED_ORDER), _REWEIGHTING),
         ),
-        Experiment(
-            "long", "mlm", _NOVELS, _UNSEEN_NOVEL, _BYTES,
-            (
-                Section(
-                    "Whole novels, 4,096 tokens, the same time",
-                    "Masked language models trained on two novels and tested on a third. Every "
-                    "model has the CPU time of TransNormer's runs: the slower its steps are, "
-                    "the fewer it gets.",
-                    ("softmax", "cosFormer", "TransNormer T2"),
-                ),
-            ),
-            same_time=True,
-        ),
+        Experiment("long", "mlm", _NOVELS, _UNSEEN_NOVEL, _BYTES, (_SAME_TIME,), same_time=True),
     )
 }  # fmt: skip
