@@ -1,10 +1,12 @@
 """How a model is optimised: settings that would fail in the middle of a run, before it."""
 
 import math
+from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import Any
 
 import torch
+from torch.optim.lr_scheduler import LambdaLR
 from transformers import TrainingArguments
 from transformers.optimization import get_scheduler
 
@@ -26,8 +28,19 @@ _OPTIMIZER_PACKAGES = {
     "ademamix": "bitsandbytes",
     "lion": "bitsandbytes",
 }
-# Of `torch.utils.checkpoint`, those that a file of settings can hold.
-_CHECKPOINTING = ("use_reentrant", "preserve_rng_state", "determinism_check", "debug", "early_stop")
+# What Trainer and `torch.utils.checkpoint` take that a file of settings can hold.
+_CHECKPOINTING: dict[str, tuple[Any, ...]] = {
+    "use_reentrant": (True, False),
+    "preserve_rng_state": (True, False),
+    "determinism_check": ("default", "none"),
+    "debug": (True, False),
+    "early_stop": (True, False),
+    "offload": (True, False),
+}
+_EVERY = "every_n_layers"
+# A run of as many steps where epochs are asked for: how many they will be is not known yet.
+_STEPS = 10_000
+_EVALUATIONS = 30
 
 
 def check_optimization(args: TrainingArguments) -> None:
@@ -60,14 +73,18 @@ def _check_pairs(args: TrainingArguments) -> None:
 
 
 def _check_schedule(args: TrainingArguments) -> None:
-    """Make the schedule once, for an optimiser of one number."""
-    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
-    given: Any = args.lr_scheduler_kwargs
+    """Make the schedule once, for an optimiser of one number, and look at its rates."""
+    given: Any = args.lr_scheduler_kwargs or {}
     kind: Any = args.lr_scheduler_type
     name = getattr(kind, "value", kind)
+    warmup = args.get_warmup_steps(args.max_steps if args.max_steps > 0 else _STEPS)
+    steps = args.max_steps if args.max_steps > 0 else max(_STEPS, 2 * warmup)
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=args.learning_rate)
     try:
-        get_scheduler(kind, optimizer, 1, 10, dict(given or {}))
-    except (TypeError, ValueError) as error:
+        schedule = get_scheduler(kind, optimizer, warmup, steps, dict(given))
+        rates = dict(_rates(schedule, warmup, steps))
+        wrong = next((step for step, rate in rates.items() if not 0 <= rate < math.inf), None)
+    except (TypeError, ValueError, ArithmeticError) as error:
         if given:
             raise ValueError(
                 f"lr_scheduler_kwargs: got {given}, which the schedule {name} refuses: {error}"
@@ -75,12 +92,51 @@ def _check_schedule(args: TrainingArguments) -> None:
         raise ValueError(
             f"lr_scheduler_type {name}: {error}; name what it needs with lr_scheduler_kwargs"
         ) from error
+    if wrong is not None:
+        raise ValueError(
+            f"lr_scheduler_kwargs: got {given}, with which the schedule {name} gives a learning "
+            f"rate of {rates[wrong]} at step {wrong:,} of {steps:,}; expected finite rates from 0"
+        )
+    # Transformers takes a rate that is no number for 0.
+    warm = [rate for step, rate in rates.items() if step >= warmup]
+    if args.learning_rate > 0 and warm and not any(warm):
+        raise ValueError(
+            f"lr_scheduler_kwargs: got {given}, with which the schedule {name} gives no learning "
+            "rate above 0 behind the warm-up"
+        )
+
+
+def _rates(schedule: Any, warmup: int, steps: int) -> Iterator[tuple[int, float]]:
+    """Some steps of every phase, and the rate at each."""
+    if isinstance(schedule, LambdaLR):
+        [base], [factor] = schedule.base_lrs, schedule.lr_lambdas
+        parts = {warmup + (steps - warmup) * part // 8 for part in range(9)}
+        for step in sorted({0, 1, warmup // 2, warmup + 1, steps - 1, *parts}):
+            if 0 <= step <= steps:
+                yield step, base * factor(step)
+        return
+    # The others go by the evaluations: the loss of these never falls.
+    for step in range(_EVALUATIONS):
+        schedule.step(1.0)
+        yield step, schedule.optimizer.param_groups[0]["lr"]
 
 
 def _check_checkpointing(args: TrainingArguments) -> None:
-    for name in args.gradient_checkpointing_kwargs or {}:
-        if name not in _CHECKPOINTING:
+    given: Any = args.gradient_checkpointing_kwargs or {}
+    for name, value in given.items():
+        if name == _EVERY:
+            if type(value) is not int or value < 1:
+                raise ValueError(_refusal(name, value, "a number of layers, 1 or more"))
+        elif name not in _CHECKPOINTING:
             raise ValueError(
                 f"gradient_checkpointing_kwargs: got {name!r}, expected some of "
-                f"{', '.join(_CHECKPOINTING)}"
+                f"{', '.join([*_CHECKPOINTING, _EVERY])}"
             )
+        elif type(value) is not type(_CHECKPOINTING[name][0]) or value not in _CHECKPOINTING[name]:
+            raise ValueError(_refusal(name, value, " or ".join(map(str, _CHECKPOINTING[name]))))
+    if given.get("use_reentrant") and given.get("debug"):
+        raise ValueError(_refusal("debug", True, "it with use_reentrant False only"))
+
+
+def _refusal(name: str, value: Any, expected: str) -> str:
+    return f"gradient_checkpointing_kwargs: {name}: got {value!r}, expected {expected}"

@@ -1,7 +1,8 @@
 """Programs: what a user can mend is one line, everything else keeps its traceback.
 
 The exit code is 2 after a mistake of the user, 1 after a full disk or the end of another process of
-the run.
+the run. A Hub that is not reached or that refuses counts as a mistake: a wrong name, no login and a
+network that is down look alike from here.
 """
 
 import argparse
@@ -49,9 +50,10 @@ def run_program(main: Callable[[list[str]], None], argv: Sequence[str] | None = 
         argv: the command line; None means `sys.argv[1:]`.
 
     Raises:
-        SystemExit: code 2 after a user's mistake (a `ValueError`, or what the operating system
-            refuses, such as a file that is missing), code 1 after a fault of `outer_faults`, each
-            with one line on stderr. With `--debug` the exception itself is raised.
+        SystemExit: code 2 after a user's mistake (a `ValueError`, as the Hub's absence and refusals
+            are, or what the operating system refuses, such as a file that is missing), code 1 after
+            a fault of `outer_faults`, each with one line on stderr. With `--debug` the exception
+            itself is raised.
     """
     end_children_with_this_process()
     arguments, debug = _take_debug(list(sys.argv[1:] if argv is None else argv))

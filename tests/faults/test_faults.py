@@ -39,14 +39,17 @@ def test_a_full_disk_is_told_and_made_good(whole, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("where", "kind"),
-    [(damage.in_finished, "tokenizer.json"), (damage.in_cache, "generator-train.arrow")],
+    ("where", "kind", "way"),
+    [
+        (damage.in_finished, "model.safetensors", "flipped"),
+        (damage.in_cache, "generator-train.arrow", "cut"),
+    ],
 )
-def test_damage_is_told_and_made_good(whole, tmp_path, where, kind):
+def test_damage_is_told_and_made_good(whole, tmp_path, where, kind, way):
     name = kind
     if where is damage.in_cache:
         name = next(name for name in damage.cache_files(whole) if name.endswith(kind))
-    outcome = where(whole, name, "cut", tmp_path, random.Random(0).randrange(9))
+    outcome = where(whole, name, way, tmp_path, random.Random(0).randrange(9))
     assert outcome.wrong == []
     assert outcome.saw.endswith("again")
 

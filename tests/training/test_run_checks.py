@@ -1,5 +1,6 @@
 """Training arguments that cannot be honoured are refused, each by its name."""
 
+import math
 from types import SimpleNamespace
 
 import pytest
@@ -157,6 +158,81 @@ def test_every_schedule_can_be_had(tmp_path, kind):
         SchedulerType.WARMUP_STABLE_DECAY: {"num_decay_steps": 3},
     }
     check(tmp_path, lr_scheduler_type=kind, lr_scheduler_kwargs=needs.get(kind))
+
+
+def schedule(tmp_path, kind, **kwargs):
+    check(
+        tmp_path, lr_scheduler_type=kind, lr_scheduler_kwargs=kwargs, warmup_steps=3,
+        eval_strategy="steps", eval_steps=1,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kind", "kwargs", "message"),
+    [
+        # Wrong behind the warm-up only, at the end only, by the sign, by what it is.
+        ("cosine", {"num_cycles": "x"}, "which the schedule cosine refuses: could not convert"),
+        ("cosine", {"num_cycles": math.nan}, "cosine gives no learning rate above 0"),
+        ("cosine", {"num_cycles": "NaN"}, "cosine gives no learning rate above 0"),
+        ("cosine", {"num_cycles": math.inf}, "which the schedule cosine refuses"),
+        ("polynomial", {"power": "x"}, "which the schedule polynomial refuses: unsupported"),
+        ("polynomial", {"power": math.nan}, "learning rate of nan at step 4"),
+        ("polynomial", {"power": -1}, "which the schedule polynomial refuses: 0.0 cannot be"),
+        ("polynomial", {"lr_end": 1e-3}, r"lr_end \(0\.001\) must be smaller than initial lr"),
+        ("inverse_sqrt", {"timescale": -3}, "which the schedule inverse_sqrt refuses"),
+        (
+            "warmup_stable_decay", {"num_decay_steps": 3, "min_lr_ratio": -1.0},
+            r"gives a learning rate of -5e-05 at step 10,000 of 10,000; expected finite rates",
+        ),
+        ("reduce_lr_on_plateau", {"factor": -1.0, "min_lr": -1.0}, "rate of -5e-05 at step 11"),
+        ("reduce_lr_on_plateau", {"patience": "x"}, "which the schedule reduce_lr_on_plateau"),
+    ],
+)  # fmt: skip
+def test_a_schedule_is_looked_at_in_all_its_phases(tmp_path, kind, kwargs, message):
+    with pytest.raises(ValueError, match=f"^lr_scheduler_kwargs: .*{message}"):
+        schedule(tmp_path, kind, **kwargs)
+
+
+@pytest.mark.parametrize(
+    ("kind", "kwargs"),
+    [
+        ("cosine", {"num_cycles": 2}),
+        ("polynomial", {"power": 2.0, "lr_end": 0.0}),
+        ("inverse_sqrt", {"timescale": 30}),
+        ("cosine_with_restarts", {"num_cycles": 3}),
+        # Longer than any run that was asked for: of no harm.
+        ("warmup_stable_decay", {"num_decay_steps": 10**6}),
+        ("reduce_lr_on_plateau", {"patience": 3, "factor": 0.5}),
+        ("greedy", {"patience": 3}),
+    ],
+)
+def test_sound_settings_of_a_schedule_pass(tmp_path, kind, kwargs):
+    schedule(tmp_path, kind, **kwargs)
+
+
+def test_a_run_that_is_shorter_than_its_warm_up_has_a_schedule(tmp_path):
+    check(tmp_path, max_steps=5, warmup_steps=10, lr_scheduler_type="cosine")
+    check(tmp_path, max_steps=-1, warmup_steps=10**5, lr_scheduler_type="cosine")
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "message"),
+    [
+        ({"use_reentrant": "x"}, "use_reentrant: got 'x', expected True or False"),
+        ({"use_reentrant": 1}, "use_reentrant: got 1, expected True or False"),
+        ({"preserve_rng_state": None}, "preserve_rng_state: got None, expected True or False"),
+        ({"determinism_check": "x"}, "determinism_check: got 'x', expected default or none"),
+        ({"every_n_layers": 0}, "every_n_layers: got 0, expected a number of layers, 1 or more"),
+        ({"every_n_layers": True}, "every_n_layers: got True"),
+        ({"offload": "no"}, "offload: got 'no', expected True or False"),
+        ({"use_reentrant": True, "debug": True}, "expected it with use_reentrant False only"),
+    ],
+)
+def test_settings_of_checkpointing_have_values_that_it_takes(tmp_path, kwargs, message):
+    with pytest.raises(ValueError, match=f"^gradient_checkpointing_kwargs: .*{message}"):
+        check(tmp_path, gradient_checkpointing_kwargs=kwargs)
+    sound = {"use_reentrant": False, "determinism_check": "none", "every_n_layers": 2}
+    check(tmp_path, gradient_checkpointing_kwargs=sound)
 
 
 @pytest.mark.parametrize(
