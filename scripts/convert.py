@@ -49,6 +49,7 @@ from hf_linear_attn.models import CONFIG_CLASSES, LinearAttnConfig
 from hf_linear_attn.models.convert import convert
 from hf_linear_attn.models.foreign import read_config
 from hf_linear_attn.models.foreign_config import foreign_fields
+from hf_linear_attn.models.saved_weights import check_no_pickle
 from hf_linear_attn.models.weight_maps import head_of_class
 from hf_linear_attn.training.arguments import parse_overrides
 from hf_linear_attn.training.checkpoints import DamagedFileError, read_json
@@ -178,6 +179,7 @@ def _convert(args: argparse.Namespace, console: Console) -> Conversion:
         tokenizer = read_tokenizer(args.source, where)
         load = {**where, **({} if args.dtype is None else {"dtype": args.dtype})}
         if args.gguf_file is None:
+            check_no_pickle(args.source)
             load["use_safetensors"] = True  # never a pickle, which is a program
         model = convert(args.source, args.to, **load, **fields)
     report = model.conversion_report

@@ -14,7 +14,7 @@ from transformers.utils.hub import cached_file
 
 from hf_linear_attn.integrations.config_card import heads_of
 from hf_linear_attn.integrations.hub_errors import hub_errors
-from hf_linear_attn.models.saved_weights import check_numbers
+from hf_linear_attn.models.saved_weights import check_no_pickle, check_numbers
 from hf_linear_attn.models.with_code import ConfigWithCode
 
 REPORT, PLOT = "conversion.md", "attention_transfer.png"
@@ -109,6 +109,7 @@ def _model(
             f"{', '.join(sorted(set(heads) - {type(config).__name__}))} in its config.json."
         )
     loader = getattr(transformers, heads[saved_as])
+    check_no_pickle(source)
     try:
         model, report = loader.from_pretrained(
             source, revision=revision, config=config, dtype="auto", output_loading_info=True,

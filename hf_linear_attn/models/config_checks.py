@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 _LARGEST = 2**31 - 1
 _LARGEST_FLOAT = torch.finfo(torch.float32).max
 _MOST_LAYERS = 10_000
+# A model can be built in no other.
+_DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
 # What Transformers itself passes to a config beside its fields (loading, saving, labels).
 _TRANSFORMERS_KEYWORDS = {
@@ -139,9 +141,10 @@ def _check_bounds(config: "LinearAttnConfig") -> None:
 
 
 def _check_dtype(name: str, value: Any) -> None:
-    named = isinstance(value, str) and isinstance(getattr(torch, value, None), torch.dtype)
-    if not named and not isinstance(value, torch.dtype | None):
-        raise ValueError(f"{name} is {value!r}; expected a type of PyTorch's, such as 'bfloat16'.")
+    kind = getattr(torch, value, None) if isinstance(value, str) else value
+    if value is not None and kind not in _DTYPES:
+        known = ", ".join(str(dtype).removeprefix("torch.") for dtype in _DTYPES)
+        raise ValueError(f"{name} is {value!r}; expected one of {known}.")
 
 
 def _check_sizes(config: "LinearAttnConfig") -> None:

@@ -9,7 +9,24 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from torch import nn
-from transformers.utils import SAFE_WEIGHTS_INDEX_NAME
+from transformers.utils import (
+    SAFE_WEIGHTS_INDEX_NAME,
+    SAFE_WEIGHTS_NAME,
+    WEIGHTS_INDEX_NAME,
+    WEIGHTS_NAME,
+)
+
+# PEFT's names.
+ADAPTER_CONFIG = "adapter_config.json"
+ADAPTER_WEIGHTS = "adapter_model.safetensors"
+_ADAPTER_PICKLE = "adapter_model.bin"
+_WHOLE = (SAFE_WEIGHTS_NAME, SAFE_WEIGHTS_INDEX_NAME)
+# A pickle, and the files beside which nobody reads it.
+_PICKLES = {
+    WEIGHTS_NAME: _WHOLE,
+    WEIGHTS_INDEX_NAME: _WHOLE,
+    _ADAPTER_PICKLE: (ADAPTER_WEIGHTS,),
+}
 
 
 def strays(names: Iterable[object]) -> list[object]:
@@ -38,6 +55,27 @@ def check_shards(source: Any) -> None:
             f"{index} names {found[0]!r}; expected the names of .safetensors files beside it. "
             "Nothing was read."
         )
+
+
+def check_no_pickle(source: Any) -> None:
+    """Refuse a folder whose weights, or those of its adapter, are there as a pickle alone.
+
+    Args:
+        source: a folder; a name on the Hub passes.
+
+    Raises:
+        ValueError: names the file, and says how to make safetensors of it.
+    """
+    folder = Path(str(source))
+    for pickled, sound in _PICKLES.items():
+        if pickled == _ADAPTER_PICKLE and not (folder / ADAPTER_CONFIG).is_file():
+            continue  # nobody looks for it
+        if (folder / pickled).is_file() and not any((folder / name).is_file() for name in sound):
+            raise ValueError(
+                f"{source} holds {pickled} and no {sound[0]}. A pickle is a program and is not "
+                "read here; if you trust it, let Transformers make safetensors of it: load the "
+                "model with its own class and from_pretrained, and save it with save_pretrained."
+            )
 
 
 @contextmanager

@@ -10,13 +10,14 @@ import torch
 from safetensors import SafetensorError, safe_open
 from transformers.trainer_pt_utils import safe_globals
 
-from hf_linear_attn.models.saved_weights import strays
+from hf_linear_attn.models.saved_weights import ADAPTER_CONFIG, ADAPTER_WEIGHTS, strays
 from hf_linear_attn.training.atomic_files import write_atomically
 from hf_linear_attn.training.checksums import CHECKSUMS_FILE, file_checksum
 from hf_linear_attn.training.engines import Engine
 
 WEIGHTS_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
+_NUMBERS = ("F64", "F32", "F16", "BF16")
 ENGINE_FILE = "engine.json"
 TRAINER_STATE_FILE = "trainer_state.json"
 _STATE_KEYS = {
@@ -192,16 +193,35 @@ def check_weights(folder: Path) -> None:
         DamagedFileError: one is missing, cut off or unreadable.
     """
     for file in _weight_files(folder):
-        if not file.is_file():
-            _refuse(file, "is missing")
-        try:
-            # Opening compares the header with the size of the file.
-            with safe_open(file, framework="pt") as tensors:
-                tensors.keys()
-        except SafetensorError as error:
-            _refuse(file, "is damaged or cut off", error)
-        except OSError as error:
-            _refuse(file, f"cannot be read ({error.strerror or error})", error)
+        _check_tensors(file)
+
+
+def check_adapter(folder: Path) -> None:
+    """Open the files of an adapter beside a saved model's weights, if it has one.
+
+    Raises:
+        DamagedFileError: one is missing, cut off or unreadable.
+    """
+    if (folder / ADAPTER_CONFIG).is_file():
+        read_json(folder / ADAPTER_CONFIG)
+        _check_tensors(folder / ADAPTER_WEIGHTS)
+
+
+def _check_tensors(file: Path) -> None:
+    if not file.is_file():
+        _refuse(file, "is missing")
+    try:
+        # Opening compares the header with the size of the file.
+        with safe_open(file, framework="pt") as tensors:
+            kinds = {name: tensors.get_slice(name).get_dtype() for name in tensors.keys()}  # noqa: SIM118
+    except SafetensorError as error:
+        _refuse(file, "is damaged or cut off", error)
+    except OSError as error:
+        _refuse(file, f"cannot be read ({error.strerror or error})", error)
+    for name, kind in kinds.items():
+        # Others are the halves of a quantisation whose scales nothing here would read.
+        if kind not in _NUMBERS:
+            _refuse(file, f"holds {name} as {kind}; expected one of {', '.join(_NUMBERS)}")
 
 
 def read_json(file: Path) -> dict[str, Any]:
@@ -296,12 +316,14 @@ def _weight_files(folder: Path) -> list[Path]:
     index = folder / INDEX_FILE
     if not index.is_file():
         return [folder / WEIGHTS_FILE]
+    # Where both are, Transformers reads the one file.
+    whole = [folder / WEIGHTS_FILE] if (folder / WEIGHTS_FILE).is_file() else []
     shards = read_json(index).get("weight_map")
     if not isinstance(shards, dict) or not shards:
         _refuse(index, "is damaged: it has no weight_map")
     for name in strays(shards.values()):
         _refuse(index, f"names {name!r}, which is no .safetensors file beside it")
-    return [folder / name for name in sorted(set(shards.values()))]
+    return [*whole, *(folder / name for name in sorted(set(shards.values())))]
 
 
 def _read_torch_file(file: Path) -> Any:

@@ -15,13 +15,14 @@ from transformers import (
 from hf_linear_attn.attention.registry import get_attention
 from hf_linear_attn.models import CONFIG_CLASSES, LinearAttnConfig
 from hf_linear_attn.models.foreign_config import WEIGHT_MAPS
-from hf_linear_attn.models.saved_weights import check_numbers
+from hf_linear_attn.models.saved_weights import check_no_pickle, check_numbers
 from hf_linear_attn.training.arguments import ModelArguments, parse_overrides
 from hf_linear_attn.training.casting import did_you_mean
 from hf_linear_attn.training.checkpoints import (
     INDEX_FILE,
     WEIGHTS_FILE,
     DamagedFileError,
+    check_adapter,
     check_weights,
     read_json,
 )
@@ -270,6 +271,10 @@ def check_saved_files(source: str) -> None:
         return
     if not (folder / "config.json").is_file():
         raise ValueError(f"model_name_or_path {folder} holds no config.json: not a saved model")
+    try:
+        check_no_pickle(folder)
+    except ValueError as error:
+        raise ValueError(f"model_name_or_path {error}") from None
     if not any((folder / name).is_file() for name in (WEIGHTS_FILE, INDEX_FILE)):
         raise ValueError(
             f"model_name_or_path {folder} holds no {WEIGHTS_FILE}: not a saved model, or one "
@@ -278,6 +283,7 @@ def check_saved_files(source: str) -> None:
     try:
         read_json(folder / "config.json")
         check_weights(folder)
+        check_adapter(folder)
     except DamagedFileError as error:
         raise ValueError(
             f"model_name_or_path: {error}; save the model again or choose another one"

@@ -113,7 +113,7 @@ def _rates(schedule: Any, warmup: int, steps: int) -> Iterator[tuple[int, float]
         parts = {warmup + (steps - warmup) * part // 8 for part in range(9)}
         for step in sorted({0, 1, warmup // 2, warmup + 1, steps - 1, *parts}):
             if 0 <= step <= steps:
-                yield step, base * factor(step)
+                yield step, float(base * factor(step))
         return
     # The others go by the evaluations: the loss of these never falls.
     for step in range(_EVALUATIONS):

@@ -67,7 +67,7 @@ def test_files_that_are_damaged_or_missing_are_one_sentence(folder, tmp_path, mo
     refused(folder, "the weights of .* cannot be loaded")
     for garbage in (b"garbage" * 100, b""):
         (folder / "pytorch_model.bin").write_bytes(garbage)
-        refused(folder, "the weights of .* cannot be loaded")
+        refused(folder, "holds pytorch_model.bin and no model.safetensors. A pickle is a program")
     for text in ("{broken", "{}", json.dumps({"model_type": "nope"}), "[]"):
         (folder / "config.json").write_text(text)
         with pytest.raises(ValueError, match=r"."):

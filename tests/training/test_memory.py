@@ -21,6 +21,7 @@ SECOND, FIRST = "sys/fs/cgroup", "sys/fs/cgroup/memory"
         ("0::/a/b\n", {f"{SECOND}/a/b/memory.max": 2 * GIB, f"{SECOND}/a/memory.max": GIB}, GIB),
         # A container that is told the path outside of it.
         ("0::/../../x\n", {f"{SECOND}/memory.max": GIB}, GIB),
+        ("0::/../x\n", {f"{SECOND}/memory.max": "max", "sys/fs/x/memory.max": GIB}, MACHINE),
         ("4:memory:/docker/1\n", {f"{FIRST}/memory.limit_in_bytes": GIB}, GIB),
         ("4:cpu,memory:/a\n0::/\n", {f"{FIRST}/a/memory.limit_in_bytes": GIB}, GIB),
         ("4:memory:/a\n", {f"{FIRST}/a/memory.limit_in_bytes": 9223372036854771712}, MACHINE),

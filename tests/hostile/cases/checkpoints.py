@@ -22,6 +22,7 @@ _MODEL = ("--model_name_or_path", "saved")
 _NAME = "model.layers.0.self_attn.q_proj.weight"
 _WEIGHTS = "saved/model.safetensors"
 _INDEX = "saved/model.safetensors.index.json"
+_ADAPTER = {"peft_type": "LORA", "target_modules": ["q_proj"], "base_model_name_or_path": "base"}
 
 
 class _Evil:
@@ -89,6 +90,13 @@ def _wrong_shape(tensors: dict[str, Any]) -> None:
     tensors[_NAME] = tensors[_NAME][:8].clone()
 
 
+def _eight_bits(tensors: dict[str, Any]) -> None:
+    import torch
+
+    for name, tensor in tensors.items():
+        tensors[name] = tensor.to(torch.float8_e4m3fn)
+
+
 def _pickled(at: Path, _: Path) -> None:
     (at / "saved/model.safetensors").unlink()
     (at / "saved/pytorch_model.bin").write_bytes(pickle.dumps(_Evil()))
@@ -145,8 +153,14 @@ CASES = [
     _saved("extra", "a tensor that the model has no place for", "model_name_or_path saved: its weights hold model.layers.7.self_attn.q_proj.weight, which its config has no place for; save the model again or choose another one", change_weights(_extra)),
     _saved("shape", "a tensor of another shape", "model_name_or_path saved cannot be loaded: model.layers.0.self_attn.q_proj.weight is (8, 32), and its config asks for (32, 32); save the model again or choose another one", change_weights(_wrong_shape)),
     _saved("shape-classifier", "a tensor of another shape", "model_name_or_path saved cannot be loaded: model.layers.0.self_attn.q_proj.weight is (8, 32), and its config asks for (32, 32); save the model again or choose another one", change_weights(_wrong_shape), program="glue"),
-    _saved("pickle", "a pickle that would make a folder", "model_name_or_path saved holds no model.safetensors: not a saved model, or one without its weights", _pickled),
-    _saved("pickle-tensors", "a pickle of tensors instead of safetensors", "model_name_or_path saved holds no model.safetensors: not a saved model, or one without its weights", _pickled_tensors, program="clm"),
+    _saved("pickle", "a pickle that would make a folder", "model_name_or_path saved holds pytorch_model.bin and no model.safetensors. A pickle is a program and is not read here; if you trust it, let Transformers make safetensors of it: load the model with its own class and from_pretrained, and save it with save_pretrained.", _pickled),
+    _saved("pickle-tensors", "a pickle of tensors instead of safetensors", "model_name_or_path saved holds pytorch_model.bin and no model.safetensors. A pickle is a program and is not read here; if you trust it, let Transformers make safetensors of it: load the model with its own class and from_pretrained, and save it with save_pretrained.", _pickled_tensors, program="clm"),
+    _saved("pickle-adapter", "an adapter that is a pickle", "model_name_or_path saved holds adapter_model.bin and no adapter_model.safetensors. A pickle is a program and is not read here; if you trust it, let Transformers make safetensors of it", write_json("saved/adapter_config.json", _ADAPTER), write("saved/adapter_model.bin", pickle.dumps(_Evil()))),
+    _saved("adapter-missing", "an adapter's config without its weights", "model_name_or_path: saved/adapter_model.safetensors is missing; save the model again or choose another one", write_json("saved/adapter_config.json", _ADAPTER), program="glue"),
+    _saved("adapter-config", "an adapter's config that is cut off", "model_name_or_path: saved/adapter_config.json is not readable JSON; save the model again or choose another one", write("saved/adapter_config.json", "{"), program="clm"),
+    _saved("junk-beside-shards", "a file of junk beside sound shards", "model_name_or_path: saved/model.safetensors is damaged or cut off; save the model again or choose another one", write(_WEIGHTS, b"junk" * 5), model="sharded"),
+    _saved("float8", "weights of eight bits", "model_name_or_path: saved/model.safetensors holds lm_head.bias as F8_E4M3; expected one of F64, F32, F16, BF16; save the model again or choose another one", change_weights(_eight_bits)),
+    _config("dtype-float8", "a dtype in which nothing can be computed", "model_name_or_path saved: dtype is 'float8_e4m3fn'; expected one of float64, float32, float16, bfloat16.", dtype="float8_e4m3fn"),
     _saved("pickle-renamed", "a pickle under the name of safetensors", "model_name_or_path: saved/model.safetensors is damaged or cut off; save the model again or choose another one", write(_WEIGHTS, pickle.dumps(_Evil()))),
     _saved("no-weights", "no weights", "model_name_or_path saved holds no model.safetensors: not a saved model, or one without its weights", remove(_WEIGHTS)),
     _saved("weights-cut", "weights that are cut off", "model_name_or_path: saved/model.safetensors is damaged or cut off; save the model again or choose another one", change_bytes(_WEIGHTS, _HALF)),
@@ -190,7 +204,7 @@ CASES = [
     _config("vocabulary-huge", "a vocabulary of 10**12", "model_name_or_path saved: vocab_size is 1000000000000; it must be 2147483647 at most.", vocab_size=10**12),
     _config("labels", "names of classes that are a list", "model_name_or_path saved: CosformerConfig: Field 'id2label' with value ['a', 'b'] doesn't match any type in (dict[int, str], dict[str, str], <class 'NoneType'>)…", program="glue", id2label=["a", "b"]),
     _config("labels-count", "three classes on weights for two", "task and model do not agree: the classes of saved are 3 (0, 1, 2), those of the task are 2 (0, 1); choose another model, or pass --new_head to keep its encoder alone", program="glue", id2label={"0": "0", "1": "1", "2": "2"}, label2id={"0": 0, "1": 1, "2": 2}),
-    _config("dtype", "an unknown dtype", "model_name_or_path saved: dtype is 'float7'; expected a type of PyTorch's, such as 'bfloat16'.", dtype="float7"),
+    _config("dtype", "an unknown dtype", "model_name_or_path saved: dtype is 'float7'; expected one of float64, float32, float16, bfloat16.", dtype="float7"),
     _config("quantization", "an unknown quantisation", "model_name_or_path saved has a quantization_config: packed weights cannot be trained; take the model before it was quantised", quantization_config={"quant_method": "magic"}),
     _config("attn", "an unknown implementation", "model_name_or_path saved: CosformerConfig has no field '_attn_implementation'.", _attn_implementation="magic"),
     _saved("encoder", "an encoder for a causal model", "model_name_or_path saved is one of the encoders, such as masked language models; this recipe trains decoders, causal language models: choose another saved model or another recipe", change_json("saved/config.json", is_decoder=False), program="clm"),
@@ -211,7 +225,7 @@ CASES = [
     Case("saved-lra", "lra", "a model of another recipe", "model_name_or_path saved is of type cosformer; expected a model that this recipe has saved, linear_attn_lra", _MODEL, _start("mlm")),
     Case("saved-lra-missing", "lra", "a model that is not there", "model_name_or_path ./none cannot be read: Repo id must use alphanumeric chars, '-', '_' or '.'. The name cannot start or end with '-' or '.' and the maximum length is 96: './none'.", ("--model_name_or_path", "./none")),
     Case("saved-lra-config", "lra", "a config.json that is cut off", "model_name_or_path: saved/config.json is not readable JSON; save the model again or choose another one", _MODEL, (*_start("mlm"), change_bytes("saved/config.json", _HALF))),
-    Case("saved-lra-pickle", "lra", "a pickle instead of weights", "model_name_or_path saved holds no model.safetensors: not a saved model, or one without its weights", _MODEL, (*_start("lra"), _pickled)),
+    Case("saved-lra-pickle", "lra", "a pickle instead of weights", "model_name_or_path saved holds pytorch_model.bin and no model.safetensors. A pickle is a program and is not read here; if you trust it, let Transformers make safetensors of it: load the model with its own class and from_pretrained, and save it with save_pretrained.", _MODEL, (*_start("lra"), _pickled)),
     Case("saved-lra-nan", "lra", "weights that are no numbers", "model_name_or_path saved: cls holds 16 values that are NaN or infinite, so that nothing can be computed from it; take a checkpoint from before its training diverged.", _MODEL, (*_start("lra"), change_weights(_all_nan))),
     Case("saved-lra-missing-tensor", "lra", "a missing tensor", "model_name_or_path saved: its weights lack cls, which its config asks for; save the model again or choose another one", _MODEL, (*_start("lra"), change_weights(_first_missing))),
     # Unusual, and right: how the cache of the Hub lays its files.
