@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForMaskedLM, RobertaConfig, RobertaForMaskedLM
 
 import hf_linear_attn as hla
-from hf_linear_attn.training import model_setup
+from hf_linear_attn.training import model_setup, saved_model_setup
 from hf_linear_attn.training.arguments import ModelArguments
 from hf_linear_attn.training.model_setup import (
     attentions_for,
@@ -298,7 +298,7 @@ def test_a_pickle_is_refused_also_where_transformers_would_read_it(copied, token
     with pytest.raises(ValueError, match=r"holds pytorch_model\.bin and no model\.safet"):
         build_config(args, tokenizer)
     # A name on the Hub is no folder to look into.
-    monkeypatch.setattr(model_setup, "check_saved_files", lambda source: None)
+    monkeypatch.setattr(saved_model_setup, "check_saved_files", lambda source: None)
     with pytest.raises(ValueError, match=r"cannot be loaded: .*safetensors"):
         build_model(args, build_config(args, tokenizer), AutoModelForMaskedLM)
 

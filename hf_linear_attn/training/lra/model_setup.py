@@ -12,9 +12,9 @@ from hf_linear_attn.training.lra.tasks import LraTask
 from hf_linear_attn.training.model_setup import (
     build_config,
     build_model,
-    check_saved_files,
     model_fields,
 )
+from hf_linear_attn.training.saved_model_setup import check_saved_files
 
 _FROM_SYMBOLS = "vocab_size"
 
