@@ -52,10 +52,10 @@ from hf_linear_attn.models.foreign_config import foreign_fields
 from hf_linear_attn.models.saved_weights import check_no_pickle
 from hf_linear_attn.models.weight_maps import head_of_class
 from hf_linear_attn.training.arguments import parse_overrides
-from hf_linear_attn.training.checkpoints import DamagedFileError, read_json
 from hf_linear_attn.training.model_setup import check_block_size
 from hf_linear_attn.training.new_folder import new_folder
 from hf_linear_attn.training.program import ProgramParser, run_program
+from hf_linear_attn.training.saved_files import DamagedFileError, read_json
 from hf_linear_attn.training.text_files import find_file
 
 RECIPES = {"ForMaskedLM": "mlm.py", "ForCausalLM": "clm.py"}

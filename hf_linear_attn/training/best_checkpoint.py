@@ -9,8 +9,8 @@ from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from hf_linear_attn.training.checkpoints import (
-    TRAINER_STATE_FILE,
+from hf_linear_attn.training.checkpoints import TRAINER_STATE_FILE
+from hf_linear_attn.training.saved_files import (
     DamagedFileError,
     check_saved_model,
     read_json,

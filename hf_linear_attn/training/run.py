@@ -18,11 +18,7 @@ from hf_linear_attn.integrations.hub_access import check_may_write
 from hf_linear_attn.integrations.hub_errors import hub_errors
 from hf_linear_attn.training.arguments import ModelArguments
 from hf_linear_attn.training.cache_damage import damaged_cache_is_named
-from hf_linear_attn.training.checkpoints import (
-    DamagedFileError,
-    check_same_engine,
-    check_saved_model,
-)
+from hf_linear_attn.training.checkpoints import check_same_engine
 from hf_linear_attn.training.engines import built_whole, engine_of
 from hf_linear_attn.training.preemption import StopOnSigterm
 from hf_linear_attn.training.run_checks import (
@@ -43,6 +39,7 @@ from hf_linear_attn.training.run_folder import (
     open_run_folder,
     resolve_arguments,
 )
+from hf_linear_attn.training.saved_files import DamagedFileError, check_saved_model
 from hf_linear_attn.training.trainer import RecipeTrainer
 
 

@@ -6,13 +6,14 @@ from typing import Any
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from hf_linear_attn.training.atomic_files import remove_half_written, replaced
-from hf_linear_attn.training.checkpoints import model_files, write_engine
+from hf_linear_attn.training.checkpoints import write_engine
 from hf_linear_attn.training.checksums import write_checksums
 from hf_linear_attn.training.engines import engine_of
 from hf_linear_attn.training.fingerprint import read_fingerprint, write_fingerprint
 from hf_linear_attn.training.rotation import remove_old_checkpoints
 from hf_linear_attn.training.run_file import write_run_file
 from hf_linear_attn.training.run_folder import DATA_FILE, STATE_FILE, RunFolder
+from hf_linear_attn.training.saved_files import model_files
 
 
 class RunFiles(TrainerCallback):

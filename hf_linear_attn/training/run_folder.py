@@ -16,15 +16,14 @@ from transformers import TrainingArguments
 
 from hf_linear_attn.training.best_checkpoint import check_best_beside
 from hf_linear_attn.training.checkpoints import (
-    DamagedFileError,
     check_checkpoint,
     checkpoint_steps,
     newest_checkpoint,
-    read_json,
     unfinished_checkpoints,
 )
 from hf_linear_attn.training.fingerprint import read_fingerprint
 from hf_linear_attn.training.run_file import RUN_FILE, may_be_replaced
+from hf_linear_attn.training.saved_files import DamagedFileError, read_json
 from hf_linear_attn.training.yaml_files import read_yaml_mapping
 
 # Beside the run's arguments: which data it has begun with.

@@ -10,7 +10,7 @@ from hf_linear_attn.models import CONFIG_CLASSES, LinearAttnConfig
 from hf_linear_attn.models.foreign_config import WEIGHT_MAPS
 from hf_linear_attn.models.saved_weights import check_no_pickle, check_numbers
 from hf_linear_attn.training.casting import did_you_mean
-from hf_linear_attn.training.checkpoints import (
+from hf_linear_attn.training.saved_files import (
     INDEX_FILE,
     WEIGHTS_FILE,
     DamagedFileError,

@@ -18,7 +18,6 @@ from transformers.trainer_utils import EvalLoopOutput, TrainOutput
 
 from hf_linear_attn.training.atomic_files import write_atomically
 from hf_linear_attn.training.callbacks import EpochMasks, LossCurve, Throughput
-from hf_linear_attn.training.checkpoints import DamagedFileError, read_json
 from hf_linear_attn.training.collators import (
     COLUMNS,
     IGNORED,
@@ -28,6 +27,7 @@ from hf_linear_attn.training.collators import (
 from hf_linear_attn.training.engine_trainer import EngineTrainer
 from hf_linear_attn.training.metrics import LanguageModelMetrics, row_statistics
 from hf_linear_attn.training.run_checks import check_no_smoothing
+from hf_linear_attn.training.saved_files import DamagedFileError, read_json
 from hf_linear_attn.training.utilisation import build_utilisation
 
 

@@ -10,12 +10,12 @@ from typing import Any
 
 from hf_linear_attn.training.arguments import ModelArguments
 from hf_linear_attn.training.casting import did_you_mean
-from hf_linear_attn.training.checkpoints import DamagedFileError, read_json
 from hf_linear_attn.training.glue.arguments import GlueArguments
 from hf_linear_attn.training.glue.labels import checkpoint_classes
 from hf_linear_attn.training.glue.tasks import TASKS
 from hf_linear_attn.training.model_setup import build_config
 from hf_linear_attn.training.run_file import RUN_FILE
+from hf_linear_attn.training.saved_files import DamagedFileError, read_json
 
 RESULTS_FILE = "all_results.json"
 _ADVICE = "the table is made of it: put it back, or delete the folder to run this again"
