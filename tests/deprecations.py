@@ -69,9 +69,11 @@ def watch_warnings() -> None:
 def asked_for_by_name(names: Iterable[str]) -> Iterator[None]:
     """Leave out what says that one of these names is deprecated: a user gave it, and reads so."""
     before = len(found)
-    yield
     quoted = [f"`{name}`" for name in names]
-    found[before:] = [each for each in found[before:] if not any(q in each for q in quoted)]
+    try:
+        yield
+    finally:
+        found[before:] = [each for each in found[before:] if not any(q in each for q in quoted)]
 
 
 def fail() -> None:

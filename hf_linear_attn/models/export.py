@@ -122,7 +122,7 @@ def carried_files(config: PreTrainedConfig) -> dict[str, str]:
         texts = {file.name: file.read_text(encoding="utf-8") for file in beside}
         return {name: text for name, text in texts.items() if text.startswith(_MARK)}
     names = [type(config).__name__, *_model_names(config)]
-    texts = {CODE: bundle(type(config).__module__), ENTRY: entry_text(names, __version__)}
+    texts = {CODE: bundle(_module_of_models(config)), ENTRY: entry_text(names, __version__)}
     return {f"{name}.py": f"{_NOTICE}{text.rstrip()}\n" for name, text in texts.items()}
 
 
@@ -160,9 +160,17 @@ def _is_ours(file: Path) -> bool:
         return opened.readline().startswith(_MARK)
 
 
+def _module_of_models(config: PreTrainedConfig) -> str:
+    """The module that has the models of a config, and its class or an import of it."""
+    own = type(config).__module__
+    other = getattr(type(config), "models_module", None)
+    # Code that came with a model is one file.
+    return f"{own.rpartition('.')[0]}.{other}" if other is not None and IS_PACKAGE else own
+
+
 def _model_names(config: PreTrainedConfig) -> list[str]:
-    """Names of the model classes that stand beside a config's class and take it."""
-    beside = vars(sys.modules[type(config).__module__])
+    """Names of the model classes that take a config."""
+    beside = vars(sys.modules[_module_of_models(config)])
     return sorted(
         name
         for name, found in beside.items()

@@ -68,6 +68,7 @@ class LraConfig(ConfigWithCode):
     """
 
     model_type = "linear_attn_lra"
+    models_module = "lra"
     # Transformers makes a property of it where defaults of the parts are declared; ours has none.
     sub_configs: ClassVar[dict[str, Any]] = {"trunk": AutoConfig}  # pyright: ignore
 

@@ -24,6 +24,9 @@ logger = logging.get_logger(__name__)
 class ConfigWithCode(PreTrainedConfig):
     """A config whose `auto_map` says that its model's code lies beside it."""
 
+    models_module: ClassVar[str | None] = None
+    """the module beside the config's that has the models; None = they stand in the same one"""
+
     @classmethod
     def register_for_auto_class(cls, auto_class: Any = "AutoConfig") -> None:
         """Checks the name and keeps nothing: whether code goes along is the saved model's choice.

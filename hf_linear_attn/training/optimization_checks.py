@@ -80,29 +80,29 @@ def _check_schedule(args: TrainingArguments) -> None:
     warmup = args.get_warmup_steps(args.max_steps if args.max_steps > 0 else _STEPS)
     steps = args.max_steps if args.max_steps > 0 else max(_STEPS, 2 * warmup)
     optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=args.learning_rate)
+    said = f"lr_scheduler_kwargs: got {given}" if given else f"lr_scheduler_type: got {name}"
     try:
         schedule = get_scheduler(kind, optimizer, warmup, steps, dict(given))
         rates = dict(_rates(schedule, warmup, steps))
         wrong = next((step for step, rate in rates.items() if not 0 <= rate < math.inf), None)
     except (TypeError, ValueError, ArithmeticError) as error:
-        if given:
-            raise ValueError(
-                f"lr_scheduler_kwargs: got {given}, which the schedule {name} refuses: {error}"
-            ) from error
-        raise ValueError(
-            f"lr_scheduler_type {name}: {error}; name what it needs with lr_scheduler_kwargs"
-        ) from error
+        hint = (
+            "; name what it needs with lr_scheduler_kwargs, or give it fewer warm-up steps "
+            f"({warmup:,} of {steps:,})"
+        )
+        message = f"{said}, which the schedule {name} refuses: {error}{'' if given else hint}"
+        raise ValueError(message) from error
     if wrong is not None:
         raise ValueError(
-            f"lr_scheduler_kwargs: got {given}, with which the schedule {name} gives a learning "
-            f"rate of {rates[wrong]} at step {wrong:,} of {steps:,}; expected finite rates from 0"
+            f"{said}, with which the schedule {name} gives a learning rate of {rates[wrong]} at "
+            f"step {wrong:,} of {steps:,}; expected finite rates from 0"
         )
-    # Transformers takes a rate that is no number for 0.
-    warm = [rate for step, rate in rates.items() if step >= warmup]
+    # Transformers takes a rate that is no number for 0. None is trained with after the last step.
+    warm = [rate for step, rate in rates.items() if warmup <= step < steps]
     if args.learning_rate > 0 and warm and not any(warm):
         raise ValueError(
-            f"lr_scheduler_kwargs: got {given}, with which the schedule {name} gives no learning "
-            "rate above 0 behind the warm-up"
+            f"{said}, with which the schedule {name} gives no learning rate above 0 behind the "
+            "warm-up"
         )
 
 
@@ -123,6 +123,8 @@ def _rates(schedule: Any, warmup: int, steps: int) -> Iterator[tuple[int, float]
 
 def _check_checkpointing(args: TrainingArguments) -> None:
     given: Any = args.gradient_checkpointing_kwargs or {}
+    if not isinstance(given, dict):
+        raise ValueError(f"gradient_checkpointing_kwargs: got {given!r}, expected a mapping")
     for name, value in given.items():
         if name == _EVERY:
             if type(value) is not int or value < 1:

@@ -210,6 +210,24 @@ def test_sound_settings_of_a_schedule_pass(tmp_path, kind, kwargs):
     schedule(tmp_path, kind, **kwargs)
 
 
+@pytest.mark.parametrize(("steps", "warmup"), [(10, 10), (1, 1), (1, 0.1), (2, 1), (10, 9)])
+def test_a_run_may_be_all_warm_up(tmp_path, steps, warmup):
+    """The last rate is 0, and nothing is trained with it."""
+    check(tmp_path, max_steps=steps, warmup_steps=warmup, lr_scheduler_type="linear")
+    check(tmp_path, max_steps=steps, warmup_steps=warmup, lr_scheduler_type="cosine")
+
+
+def test_a_schedule_that_fails_at_the_end_of_the_warm_up_is_named(tmp_path):
+    with pytest.raises(ValueError, match=r"^lr_scheduler_type: got polynomial.*\(10 of 10\)"):
+        check(tmp_path, max_steps=10, warmup_steps=10, lr_scheduler_type="polynomial")
+
+
+@pytest.mark.parametrize("given", ["settings.json", "x"])
+def test_settings_of_checkpointing_are_a_mapping(tmp_path, given):
+    with pytest.raises(ValueError, match=r"gradient_checkpointing_kwargs: got .*a mapping"):
+        check(tmp_path, gradient_checkpointing_kwargs=given, gradient_checkpointing=True)
+
+
 def test_a_run_that_is_shorter_than_its_warm_up_has_a_schedule(tmp_path):
     check(tmp_path, max_steps=5, warmup_steps=10, lr_scheduler_type="cosine")
     check(tmp_path, max_steps=-1, warmup_steps=10**5, lr_scheduler_type="cosine")
