@@ -41,6 +41,7 @@ from reproduction.figures import ExperimentFigures, Figures, read_figures
 from reproduction.page import PLOTS, page, plot_name
 from reproduction.run_folder import data_lines, run_figures
 from reproduction.same_time import ROUNDS, step_seconds, steps_in_the_same_time
+from reproduction.texts import check_texts
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PAGE, FIGURES = "results.md", "results.json"
@@ -94,12 +95,7 @@ def read_arguments(argv: list[str]) -> argparse.Namespace:
             f"--write puts means and deviations into docs/: give {LEAST_SEEDS} --seeds or more"
         )
     for experiment in args.only:
-        for name in (*experiment.train, *experiment.validation):
-            if not (args.data_dir / name).is_file():
-                raise ValueError(
-                    f"data_dir {args.data_dir} has no {name}; scripts/reproduction/texts.py says "
-                    "where it is from"
-                )
+        check_texts(args.data_dir, (*experiment.train, *experiment.validation))
     return args
 
 

@@ -68,9 +68,14 @@ def check_best_beside(checkpoint: Path) -> None:
     Raises:
         ValueError: the best one is missing or damaged.
     """
-    best = _beside(
-        checkpoint, read_json(checkpoint / TRAINER_STATE_FILE).get("best_model_checkpoint")
-    )
+    file = checkpoint / TRAINER_STATE_FILE
+    stored = read_json(file).get("best_model_checkpoint")
+    if stored is not None and not (isinstance(stored, str) and Path(stored).name):
+        raise ValueError(
+            f"cannot resume: {file} is damaged: best_model_checkpoint is {stored!r}; {_ADVICE} "
+            "(nothing was changed)"
+        )
+    best = _beside(checkpoint, stored)
     if best is not None and best != checkpoint:
         _check(best, "cannot resume: {} (nothing was changed)")
 

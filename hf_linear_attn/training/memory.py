@@ -40,12 +40,14 @@ def _limits(root: Path) -> Iterator[int]:
 def _groups(file: Path) -> Iterator[tuple[str, str]]:
     """Controllers (none = the second version) and path of each group."""
     for line in (_read(file) or "").splitlines():
-        _, controllers, path = line.split(":", 2)
-        yield controllers, path
+        # number:controllers:path
+        if line.count(":") >= 2:
+            _, controllers, path = line.split(":", 2)
+            yield controllers, path
 
 
 def _read(file: Path) -> str | None:
     try:
         return file.read_text(encoding="utf-8").strip()
-    except OSError:
+    except (OSError, UnicodeDecodeError):
         return None

@@ -110,7 +110,8 @@ def open_run_folder(path: Path, arguments: dict[str, Any]) -> RunFolder:
     if not (path / RUN_FILE).is_file():
         raise ValueError(
             f"output_dir {path} is not empty and has no {RUN_FILE}, so it is not a run's folder; "
-            "choose another output_dir (nothing was changed)"
+            "put a sound copy in its place if it was one, or choose another output_dir (nothing "
+            "was changed)"
         )
     _check_same_run(path, arguments)
     if _is_finished(path, arguments):

@@ -113,6 +113,10 @@ def read_torch_file(file: Path) -> Any:
         with zipfile.ZipFile(file) as archive:
             damaged = archive.testzip()
         content = None if damaged else _load_torch_file(file)
+    except MemoryError:
+        raise
+    except OSError as error:
+        _refuse(file, f"cannot be read ({error.strerror or error})", error)
     except Exception as error:  # of zipfile, zlib, pickle or torch: damaged bytes lead anywhere
         _refuse(file, "is damaged or cut off", error)
     if damaged:

@@ -51,25 +51,26 @@ def launch(command: Sequence[str], environment: Mapping[str, str], log: Path, se
     earlier = seconds.read_text(encoding="utf-8") if seconds.is_file() else ""
     write_atomically(seconds, f"{earlier}{_UNKNOWN}\n")
     before = os.times()
-    with open(log, "w", encoding="utf-8") as opened:
-        code = subprocess.run(
-            command,
-            stdout=opened,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, **environment},
-            # Python does what is registered for forks only where it has something to call.
-            preexec_fn=_nothing,
-        ).returncode
-    after = os.times()
-    spent = after.children_user + after.children_system
-    spent -= before.children_user + before.children_system
-    write_atomically(seconds, f"{earlier}{spent:.1f}\n")
-    return code
+    try:
+        with open(log, "w", encoding="utf-8") as opened:
+            return subprocess.run(
+                command,
+                stdout=opened,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **environment},
+                # Python does what is registered for forks only where it has something to call.
+                preexec_fn=_nothing,
+            ).returncode
+    finally:
+        after = os.times()
+        spent = after.children_user + after.children_system
+        spent -= before.children_user + before.children_system
+        write_atomically(seconds, f"{earlier}{spent:.1f}\n")
 
 
 def cpu_seconds(file: Path) -> float | None:
     """CPU seconds of all starts of a run; None where those of one are not known."""
-    lines = file.read_text(encoding="utf-8").split()
+    lines = file.read_text(encoding="utf-8").split() if file.is_file() else [_UNKNOWN]
     return None if _UNKNOWN in lines else sum(map(float, lines))
 
 

@@ -71,10 +71,6 @@ class Figures:
         """JSON text, with runs in the order of the grid."""
         return json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n"
 
-    def seeds(self) -> list[int]:
-        """Those with which there are runs."""
-        return sorted({run.seed for each in self.experiments.values() for run in each.runs})
-
 
 def read_figures(file: Path) -> Figures:
     """What `Figures.as_json` wrote."""

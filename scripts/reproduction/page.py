@@ -34,11 +34,10 @@ def page(figures: Figures) -> str:
 
 
 def _opening(figures: Figures) -> list[str]:
-    seeds = figures.seeds()
     return [
         "Small language models that differ in their attention and in nothing else, each trained "
-        f"with {len(seeds)} seeds ({', '.join(map(str, seeds))}) for a few minutes of one CPU "
-        "core, beside what the papers have published. Perplexities count the tokens of a small "
+        "with the seeds that its table names for a few minutes of one CPU core, beside what the "
+        "papers have published. Perplexities count the tokens of a small "
         "vocabulary and can be compared within a table, never with those of a paper: what can be "
         "compared is which model does better. Models this small, trained this shortly, need not "
         "agree with large ones; where an ordering does not hold here, the table says so.",
@@ -53,16 +52,20 @@ def _opening(figures: Figures) -> list[str]:
         "python scripts/reproduce.py --data_dir texts --write",
         "```",
         "",
-        f"made this page: {_hours(figures):.1f} hours of CPU time in all; {_machine(figures)}. All "
+        f"made this page: {_hours(figures)}; {_machine(figures)}. All "
         "figures are in [results.json](results.json). The settings are those of "
         "[recipes/configs/results](../recipes/configs/results); a run that is there is not made "
         "again.",
     ]
 
 
-def _hours(figures: Figures) -> float:
-    experiments = figures.experiments.values()
-    return sum(e.cpu_minutes.get(run.model, 0) for e in experiments for run in e.runs) / 60
+def _hours(figures: Figures) -> str:
+    """CPU time of all runs; a run that was killed is taken for one of its model's others."""
+    runs = [(each, run.model) for each in figures.experiments.values() for run in each.runs]
+    known = [each.cpu_minutes[model] for each, model in runs if model in each.cpu_minutes]
+    words = f"{sum(known) / 60:.1f} hours of CPU time in all"
+    rest = len(runs) - len(known)
+    return f"at least {words}, without {rest} runs whose time is not known" if rest else words
 
 
 def _machine(figures: Figures) -> str:

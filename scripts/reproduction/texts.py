@@ -1,6 +1,9 @@
 """The texts that the runs take, and where they are from."""
 
+import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -12,39 +15,47 @@ class Text:
         what: in words.
         source: a public repository, its commit and path.
         size: in bytes.
+        sha256: of its bytes.
     """
 
     file: str
     what: str
     source: str
     size: int
+    sha256: str
 
 
 TEXTS = (
     Text(
         "wikipedia_extract.txt", "2,349 Wikipedia articles",
         "turboderp/exllamav2 b9c025b, exllamav2/conversion/standard_cal_data/wiki.utf8", 2_093_275,
+        "d53fe0aeadf3355eb5d32b48bf8691575244c31caccae88ed46be8e1b40209c7",
     ),
     Text(
         "wikitext-2/valid.txt", "WikiText-2, validation",
         "pytorch/examples 77f55b9, word_language_model/data/wikitext-2", 1_121_681,
+        "f0737ed31fc1329026e95cb8b98e19c2a182c39c240ab909dc31abf2f8af58e8",
     ),
     Text(
         "wikitext-2/test.txt", "WikiText-2, test",
         "pytorch/examples 77f55b9, word_language_model/data/wikitext-2", 1_256_449,
+        "d790b833ef8cf03a90db7bf1271b7520b83c45ce07ba3c1a9699df81e239eca0",
     ),
     Text(
         "gutenberg/2600_war_and_peace.txt", "War and Peace, Project Gutenberg 2600",
         "GITenberg/War-and-Peace_2600 fa22ab9", 3_359_542,
+        "6cbcc5ca5e590fb9ace161a5b93e4ecf280d7118104be0d63b686c004cfa70ae",
     ),
     Text(
         "gutenberg/2701_moby_dick.txt", "Moby-Dick, Project Gutenberg 2701",
         "GITenberg/Moby-Dick--Or-The-Whale_2701 bdf1948", 1_276_201,
+        "baf9b04fcf6e0008f30eaaa6697277751448c1070b20175e0082f28cbb161fd3",
     ),
     Text(
         "gutenberg/1661_sherlock_holmes.txt",
         "The Adventures of Sherlock Holmes, Project Gutenberg 1661",
         "GITenberg/The-Adventures-of-Sherlock-Holmes_1661 7e5dd27", 594_941,
+        "2a0ce5568625a304f54fbb6bfdeeadf527a1437254b5f0e06b5a9e233d4784a2",
     ),
 )  # fmt: skip
 
@@ -53,3 +64,19 @@ def text_lines() -> list[str]:
     """A table of the texts as Markdown."""
     rows = [f"| `{t.file}` | {t.what} | {t.size:,} | {t.source} |" for t in TEXTS]
     return ["| file | what | bytes | from |", "| --- | --- | ---: | --- |", *rows]
+
+
+def check_texts(folder: Path, names: Sequence[str]) -> None:
+    """Raise ValueError where a text is missing or another one than that of the page.
+
+    Args:
+        folder: of the texts.
+        names: of their files.
+    """
+    where = "scripts/reproduction/texts.py says where it is from"
+    for text in (text for text in TEXTS if text.file in names):
+        file = folder / text.file
+        if not file.is_file():
+            raise ValueError(f"data_dir {folder} has no {text.file}; {where}")
+        if hashlib.sha256(file.read_bytes()).hexdigest() != text.sha256:
+            raise ValueError(f"{file} is not the text that the results are of; {where}")

@@ -56,6 +56,17 @@ def test_starts_are_given_their_environment_and_their_seconds_are_added(tmp_path
     assert cpu_seconds(seconds) >= 0.6
     assert launch([sys.executable, "-c", "raise SystemExit(3)"], {}, log, seconds) == 3
     assert len(seconds.read_text().split()) == 3
+    assert cpu_seconds(tmp_path / "none") is None
+
+
+def test_the_seconds_of_a_start_that_was_interrupted_are_known(tmp_path, monkeypatch):
+    def interrupted(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(subprocess, "run", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        launch(["run"], {}, tmp_path / "log", tmp_path / "seconds")
+    assert cpu_seconds(tmp_path / "seconds") == 0
 
 
 def test_a_second_start_in_a_folder_is_refused(tmp_path):

@@ -30,13 +30,17 @@ SECOND, FIRST = "sys/fs/cgroup", "sys/fs/cgroup/memory"
         ("0::/\n", {}, MACHINE),
         (None, {f"{SECOND}/memory.max": GIB}, MACHINE),
         ("0::/\n", {f"{SECOND}/memory.max": 10 * MACHINE}, MACHINE),
+        # Files of another form than the kernel writes now: nothing is known of a limit.
+        ("nothing\n0::/\n", {f"{SECOND}/memory.max": GIB}, GIB),
+        ("0::/\n", {f"{SECOND}/memory.max": "\udcff"}, MACHINE),
+        ("0::/\udcff\n", {f"{SECOND}/memory.max": GIB}, MACHINE),
     ],
 )
 def test_the_least_limit_holds(tmp_path, groups, limits, expected):
     files = {**limits, **({} if groups is None else {"proc/self/cgroup": groups})}
     for name, content in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(f"{content}\n")
+        (tmp_path / name).write_bytes(f"{content}\n".encode(errors="surrogateescape"))
     assert memory_bytes(tmp_path) == expected
 
 

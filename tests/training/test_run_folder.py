@@ -12,6 +12,7 @@ import torch
 import yaml
 
 from hf_linear_attn.training.atomic_files import write_atomically
+from hf_linear_attn.training.best_checkpoint import check_best_beside
 from hf_linear_attn.training.checkpoints import (
     check_checkpoint,
     newest_checkpoint,
@@ -460,6 +461,17 @@ def test_a_damaged_best_checkpoint_is_refused_where_it_is_to_be_loaded(sealed, s
         open_run_folder(sealed, resolved(sealed, *LOADS_BEST))
     assert snapshot(sealed) == before
     assert open_run_folder(sealed, resolved(sealed)) == found
+
+
+@pytest.mark.parametrize("stored", [5, "", [], {"a": 1}])
+def test_a_best_checkpoint_that_is_no_path_is_told(sealed, stored):
+    """As it can be where a checkpoint has no checksums."""
+    newest = sealed / "checkpoint-4"
+    state = json.loads((newest / "trainer_state.json").read_text())
+    state["best_model_checkpoint"] = stored
+    (newest / "trainer_state.json").write_text(json.dumps(state))
+    with pytest.raises(ValueError, match="is damaged: best_model_checkpoint is "):
+        check_best_beside(newest)
 
 
 @pytest.mark.parametrize("left", ["state", "no state"])
