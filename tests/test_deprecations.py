@@ -44,6 +44,7 @@ def test_it_is_noticed(deprecated):
     deprecations.fail()
 
 
+@pytest.mark.slow
 def test_it_is_noticed_in_a_process_of_a_test(tmp_path):
     with pytest.raises(AssertionError, match="deprecated by Transformers"):
         processes.run(a_warning, folder=tmp_path)

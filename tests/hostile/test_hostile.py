@@ -19,13 +19,6 @@ from tests.hostile.table import PAGE, page
 pytestmark = pytest.mark.xdist_group("hostile")
 
 BY_NAME = {case.name: case for case in CASES}
-# Of each kind one, in the default run.
-FIRST = {
-    "yaml-python-object", "yaml-laughs-value", "line-rate-nan", "config-hidden-huge",
-    "text-invalid-utf8", "text-fifo", "rows-one-class", "lra-pickle", "saved-nan",
-    "saved-pickle", "saved-shard-above", "tokenizer-code", "place-run-tag", "convert-pickle",
-    "export-shape", "ablate-tag", "benchmark-docs",
-}  # fmt: skip
 FRESH = ["rows-nul", "convert-pickle"]
 LAUNCHED = ["yaml-python-exec", "line-lra-depth-huge"]
 
@@ -43,13 +36,8 @@ def store(tmp_path_factory):
     return folder
 
 
-def _parameters():
-    for case in CASES:
-        marks = () if case.name in FIRST else (pytest.mark.slow,)
-        yield pytest.param(case, id=case.name, marks=marks)
-
-
-@pytest.mark.parametrize("case", _parameters())
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_a_wrong_input_is_one_line_and_changes_nothing(case, server, store, tmp_path):
     folder = tmp_path / "here"
     prepare(folder, case, store)
@@ -57,6 +45,7 @@ def test_a_wrong_input_is_one_line_and_changes_nothing(case, server, store, tmp_
     assert found is None, f"{found}\n{answer.out[-1000:]}\n{answer.err[-3000:]}"
 
 
+@pytest.mark.slow
 def test_debug_shows_the_traceback(server, store, tmp_path):
     wrong = BY_NAME["line-rate-nan"]
     case = Case("debug", wrong.program, "", "", (*wrong.argv, "--debug"))
@@ -106,7 +95,7 @@ def test_names_are_unique_and_every_answer_is_told():
     assert len(BY_NAME) == len(CASES)
     assert not [case.name for case in CASES if not case.says]
     assert sum(not case.works for case in CASES) >= 200
-    assert FIRST | {*FRESH, *LAUNCHED} <= BY_NAME.keys()
+    assert {*FRESH, *LAUNCHED} <= BY_NAME.keys()
     # No command line of a real process holds one.
     assert not any("\0" in word for case in CASES for word in case.argv)
 

@@ -87,6 +87,7 @@ def test_b46_compiled_equals_eager():
     check_compiled("linear_transformer", "padded", True)
 
 
+@pytest.mark.slow
 def test_b46_an_operator_with_gradients_computed_again():
     check_compiled("nystrom", "padded", True, sizes=LONG)
 
@@ -223,7 +224,7 @@ def test_a_compiled_model_follows_the_backend():
     assert torch.equal(compiled(**inputs).last_hidden_state, before)
 
 
-@pytest.mark.parametrize("how", ["compiled", "exported"])
+@pytest.mark.parametrize("how", [pytest.param("compiled", marks=pytest.mark.slow), "exported"])
 def test_a_graph_refuses_positions_beyond_the_horizon(how):
     model = build("cosformer", cos_horizon=16)
     good, bad = batch("padded", 2, 16), batch("plain", 2, 16)

@@ -312,6 +312,7 @@ def test_b31_the_vocabulary_grows_and_shrinks_everywhere(make_decoder, tmp_path,
     assert torch.equal(again(input_ids=ids).logits, logits)
 
 
+@pytest.mark.slow
 def test_b42_training_and_generation_without_triton():
     program = """
         import sys

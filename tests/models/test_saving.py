@@ -101,6 +101,7 @@ def test_b28_another_head_changes_only_the_head(make_model, variant, tmp_path):
         assert torch.equal(tensor, model.model.state_dict()[name]), name
 
 
+@pytest.mark.slow
 def test_a_fresh_process_gives_the_same_logits(tmp_path):
     """Every variant; one process for all of them, for its imports take seconds."""
     ids = tokens()
@@ -246,6 +247,7 @@ def test_every_parameter_reaches_the_loss(make_model):
     assert [n for n, p in model.named_parameters() if p.grad is None] == []
 
 
+@pytest.mark.slow
 def test_b42_works_where_triton_does_not_exist():
     """Every variant; one process for all of them, for its imports take seconds."""
     names = [(name, c.__name__, m.__name__) for name, (c, _, m) in VARIANTS.items()]

@@ -40,6 +40,7 @@ def test_a_row_without_a_mask_is_one_with_all_of_it_real(length):
         assert relative_error(a, b) <= 1e-10
 
 
+@pytest.mark.slow
 def test_second_derivatives_with_the_fused_attention_switched_off():
     tensors = inputs(7)
     with sdpa_kernel(SDPBackend.MATH):

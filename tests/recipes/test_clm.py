@@ -88,6 +88,7 @@ def test_the_saved_model_goes_on_with_a_prompt_through_the_pipeline(settings):
         pytest.param(
             ["--keep_documents_apart", "--dataloader_num_workers", "2", "--stride", "7"],
             id="apart-workers-windows",
+            marks=pytest.mark.slow,
         ),
         pytest.param(["--data_format", "lines", "--attention", "transnormer"], id="padded-lines"),
     ],

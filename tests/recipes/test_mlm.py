@@ -137,7 +137,11 @@ def interrupt(run: Path, last_checkpoint: str) -> None:
     [
         pytest.param([], id="steps"),
         pytest.param(["--save_strategy", "epoch", "--max_train_examples", "12"], id="epoch"),
-        pytest.param(["--masking", "word", "--dataloader_num_workers", "2"], id="words-workers"),
+        pytest.param(
+            ["--masking", "word", "--dataloader_num_workers", "2"],
+            id="words-workers",
+            marks=pytest.mark.slow,
+        ),
         pytest.param(["--masking", "span", "--data_format", "lines"], id="spans-padded-lines"),
     ],
 )
@@ -193,6 +197,7 @@ def proposed(out: str, purpose: str) -> list[str]:
     return words[3:]
 
 
+@pytest.mark.slow
 def test_the_commands_to_run_next_work(settings, capsys, monkeypatch):
     monkeypatch.setattr(MLM, "RECIPE", os.path.relpath(RECIPE))
     MLM.main([*settings, "--output_dir", "run"])

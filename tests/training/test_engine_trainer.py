@@ -73,7 +73,14 @@ def stoppable(folder, tokenizer, step=None, **args):
     return trainer
 
 
-@pytest.mark.parametrize("strategy", ["steps", "epoch", "no"])
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        "steps",
+        pytest.param("epoch", marks=pytest.mark.slow),
+        pytest.param("no", marks=pytest.mark.slow),
+    ],
+)
 def test_sigterm_saves_a_complete_checkpoint_and_leaves(tmp_path, tokenizer, capsys, strategy):
     cadence = {"save_strategy": strategy, "eval_strategy": "epoch"}
     whole = stoppable(tmp_path / "whole", tokenizer, **cadence)

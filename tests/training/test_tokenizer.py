@@ -62,6 +62,7 @@ def test_training_is_deterministic():
     assert one.get_vocab() == other.get_vocab()
 
 
+@pytest.mark.slow
 def test_a_saved_tokenizer_gives_the_same_ids_in_a_fresh_process(tmp_path):
     tokenizer = train()
     tokenizer.save_pretrained(tmp_path / "one")

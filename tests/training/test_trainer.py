@@ -181,7 +181,11 @@ def strip(history):
 
 @pytest.mark.parametrize(
     ("workers", "persistent"),
-    [(0, False), (2, False), pytest.param(2, True, marks=pytest.mark.slow)],
+    [
+        (0, False),
+        pytest.param(2, False, marks=pytest.mark.slow),
+        pytest.param(2, True, marks=pytest.mark.slow),
+    ],
     ids=["0", "2", "2-persistent"],
 )
 @pytest.mark.parametrize(
