@@ -84,13 +84,21 @@ def test_the_saved_model_goes_on_with_a_prompt_through_the_pipeline(settings):
     "extra",
     [
         pytest.param([], id="steps"),
-        pytest.param(["--save_strategy", "epoch", "--max_train_examples", "12"], id="epoch"),
+        pytest.param(
+            ["--save_strategy", "epoch", "--max_train_examples", "12"],
+            id="epoch",
+            marks=pytest.mark.slow,
+        ),
         pytest.param(
             ["--keep_documents_apart", "--dataloader_num_workers", "2", "--stride", "7"],
             id="apart-workers-windows",
             marks=pytest.mark.slow,
         ),
-        pytest.param(["--data_format", "lines", "--attention", "transnormer"], id="padded-lines"),
+        pytest.param(
+            ["--data_format", "lines", "--attention", "transnormer"],
+            id="padded-lines",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_b36_an_interrupted_run_goes_on_bit_for_bit(settings, capsys, extra):
@@ -105,7 +113,14 @@ def test_b36_an_interrupted_run_goes_on_bit_for_bit(settings, capsys, extra):
     assert strip(history("again")) == strip(history("whole"))
 
 
-@pytest.mark.parametrize("fields", [[], ["--keep_documents_apart"], ["--data_format", "lines"]])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        [],
+        pytest.param(["--keep_documents_apart"], marks=pytest.mark.slow),
+        pytest.param(["--data_format", "lines"], marks=pytest.mark.slow),
+    ],
+)
 def test_b39_accumulation_equals_the_big_batch(settings, fields):
     # A first step, so that nothing but the order of additions can differ.
     no_dropout = ["--config_overrides", "hidden_dropout_prob=0"]

@@ -136,13 +136,21 @@ def interrupt(run: Path, last_checkpoint: str) -> None:
     "extra",
     [
         pytest.param([], id="steps"),
-        pytest.param(["--save_strategy", "epoch", "--max_train_examples", "12"], id="epoch"),
+        pytest.param(
+            ["--save_strategy", "epoch", "--max_train_examples", "12"],
+            id="epoch",
+            marks=pytest.mark.slow,
+        ),
         pytest.param(
             ["--masking", "word", "--dataloader_num_workers", "2"],
             id="words-workers",
             marks=pytest.mark.slow,
         ),
-        pytest.param(["--masking", "span", "--data_format", "lines"], id="spans-padded-lines"),
+        pytest.param(
+            ["--masking", "span", "--data_format", "lines"],
+            id="spans-padded-lines",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_b36_an_interrupted_run_goes_on_bit_for_bit(settings, capsys, extra):

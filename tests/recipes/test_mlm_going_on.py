@@ -11,6 +11,7 @@ from tests.recipes.mlm_recipe import MLM
 from tests.recipes.test_mlm import fails, history, interrupt, merges, same, snapshot, weights
 
 __all__ = ["fails"]  # a fixture
+pytestmark = pytest.mark.slow
 
 
 def steps_with(folder: str, key: str) -> list[int]:

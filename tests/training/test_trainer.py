@@ -192,7 +192,12 @@ def strip(history):
     ("examples", "save"),
     [
         pytest.param(16, {"save_strategy": "steps", "save_steps": 3}, id="into-the-next-epoch"),
-        pytest.param(8, {"save_strategy": "steps", "save_steps": 3}, id="within-epoch-two"),
+        pytest.param(
+            8,
+            {"save_strategy": "steps", "save_steps": 3},
+            id="within-epoch-two",
+            marks=pytest.mark.slow,
+        ),
         pytest.param(12, {"save_strategy": "epoch"}, id="between-epochs"),
     ],
 )
