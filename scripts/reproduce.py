@@ -147,8 +147,8 @@ def figures_of(plan: ablate.Plan, results: Sequence[CellResult]) -> ExperimentFi
         known = [seconds / 60 for seconds in spent if seconds is not None]
         if known:
             found.cpu_minutes[name] = round(sum(known) / len(known), 2)
-        for folder in folders.values():
-            found.data = data_lines(folder)
+        if folders and not found.data:
+            found.data = data_lines(next(iter(folders.values())))
     kept = plan.folder / STEP_SECONDS
     if kept.is_file():
         found.step_seconds = json.loads(kept.read_text(encoding="utf-8"))["seconds"]

@@ -73,18 +73,14 @@ def _check_pairs(args: TrainingArguments) -> None:
 
 
 def _check_schedule(args: TrainingArguments) -> None:
-    """Make the schedule once, for an optimiser of one number, and look at its rates."""
-    given: Any = args.lr_scheduler_kwargs or {}
-    kind: Any = args.lr_scheduler_type
-    name = getattr(kind, "value", kind)
+    """Look at the rates of a schedule, as they will be."""
+    given = args.lr_scheduler_kwargs or {}
+    name = getattr(args.lr_scheduler_type, "value", args.lr_scheduler_type)
     warmup = args.get_warmup_steps(args.max_steps if args.max_steps > 0 else _STEPS)
     steps = args.max_steps if args.max_steps > 0 else max(_STEPS, 2 * warmup)
-    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=args.learning_rate)
     said = f"lr_scheduler_kwargs: got {given}" if given else f"lr_scheduler_type: got {name}"
     try:
-        schedule = get_scheduler(kind, optimizer, warmup, steps, dict(given))
-        rates = dict(_rates(schedule, warmup, steps))
-        wrong = next((step for step, rate in rates.items() if not 0 <= rate < math.inf), None)
+        rates = dict(_rates(args, warmup, steps))
     except (TypeError, ValueError, ArithmeticError) as error:
         hint = (
             "; name what it needs with lr_scheduler_kwargs, or give it fewer warm-up steps "
@@ -92,22 +88,24 @@ def _check_schedule(args: TrainingArguments) -> None:
         )
         message = f"{said}, which the schedule {name} refuses: {error}{'' if given else hint}"
         raise ValueError(message) from error
+    said = f"{said}, with which the schedule {name} gives"
+    wrong = next((step for step, rate in rates.items() if not 0 <= rate < math.inf), None)
     if wrong is not None:
         raise ValueError(
-            f"{said}, with which the schedule {name} gives a learning rate of {rates[wrong]} at "
-            f"step {wrong:,} of {steps:,}; expected finite rates from 0"
+            f"{said} a learning rate of {rates[wrong]} at step {wrong:,} of {steps:,}; expected "
+            "finite rates from 0"
         )
     # Transformers takes a rate that is no number for 0. None is trained with after the last step.
     warm = [rate for step, rate in rates.items() if warmup <= step < steps]
     if args.learning_rate > 0 and warm and not any(warm):
-        raise ValueError(
-            f"{said}, with which the schedule {name} gives no learning rate above 0 behind the "
-            "warm-up"
-        )
+        raise ValueError(f"{said} no learning rate above 0 behind the warm-up")
 
 
-def _rates(schedule: Any, warmup: int, steps: int) -> Iterator[tuple[int, float]]:
-    """Some steps of every phase, and the rate at each."""
+def _rates(args: TrainingArguments, warmup: int, steps: int) -> Iterator[tuple[int, float]]:
+    """Some steps of every phase and the rate at each, of an optimiser of one number."""
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=args.learning_rate)
+    given: Any = args.lr_scheduler_kwargs or {}
+    schedule: Any = get_scheduler(args.lr_scheduler_type, optimizer, warmup, steps, dict(given))
     if isinstance(schedule, LambdaLR):
         [base], [factor] = schedule.base_lrs, schedule.lr_lambdas
         parts = {warmup + (steps - warmup) * part // 8 for part in range(9)}

@@ -8,9 +8,9 @@ from typing import Any
 import safetensors
 import torch
 
+from ablate import RESULTS_FILE
 from reproduction.figures import RunFigures
 
-_RESULTS = "all_results.json"
 _CONDITIONS = ("device", "torch", "transformers", "hf_linear_attn")
 
 
@@ -22,7 +22,7 @@ def run_figures(folder: Path, model: str, seed: int, steps: int) -> RunFigures:
         model: row of the grid.
         seed, steps: its settings.
     """
-    results = json.loads((folder / _RESULTS).read_text(encoding="utf-8"))
+    results = json.loads((folder / RESULTS_FILE).read_text(encoding="utf-8"))
     card = (folder / "README.md").read_text(encoding="utf-8")
     return RunFigures(
         model=model,
