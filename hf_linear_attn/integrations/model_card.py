@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +12,7 @@ from huggingface_hub.errors import HFValidationError
 from huggingface_hub.repocard_data import eval_results_to_model_index, model_index_to_eval_results
 from huggingface_hub.utils import validate_repo_id
 
+from hf_linear_attn.integrations.card_file import write_card
 from hf_linear_attn.integrations.citations import CITATIONS, citations_of
 
 _TEMPLATE = Path(__file__).with_name("model_card_template.md")
@@ -114,7 +114,7 @@ def write_model_card(folder: Path, facts: CardFacts) -> Path:
     No licence is stated: that is the author's choice, and the card says so.
 
     Args:
-        folder: exists; a card in it is replaced.
+        folder: exists; for a card in it see `write_card`.
         facts: see `CardFacts`.
 
     Raises:
@@ -138,15 +138,7 @@ def write_model_card(folder: Path, facts: CardFacts) -> Path:
         citations=citations_of(facts.mechanisms),
         uncited=[name for name in dict.fromkeys(facts.mechanisms) if name not in known],
     )
-    target = folder / "README.md"
-    # Cut off while it is written, the card of before would be lost.
-    temporary = folder / f".README.md.{os.getpid()}.hf_linear_attn"
-    try:
-        card.save(temporary)
-        temporary.replace(target)
-    finally:
-        temporary.unlink(missing_ok=True)
-    return target
+    return write_card(folder / "README.md", str(card))
 
 
 def card_metadata(facts: CardFacts) -> ModelCardData:

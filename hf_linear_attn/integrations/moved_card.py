@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from hf_linear_attn.integrations.card_drafts import is_signed, signed
+from hf_linear_attn.integrations.card_drafts import FROM_CONFIG, FROM_RUN, is_signed, signed
 from hf_linear_attn.integrations.config_card import auto_class_of, code_note, place
 from hf_linear_attn.integrations.saved_model import SavedModel
 
@@ -54,7 +54,8 @@ def moved_card(
             revision=revision,
         )  # fmt: skip
         text = f"{text.rstrip()}\n\n## Without hf_linear_attn\n\n{note}\n"
-    return signed(text) if is_signed(saved.card) else text
+    writers = (by for by in (FROM_CONFIG, FROM_RUN) if is_signed(saved.card, by))
+    return next((signed(text, by) for by in writers), text)
 
 
 def _is_end_of(named: str, source: str) -> bool:

@@ -1,0 +1,125 @@
+"""The card of a run, written over another one: nothing that a person wrote is lost."""
+
+from pathlib import Path
+
+import pytest
+from huggingface_hub import ModelCard, ModelCardData
+
+from hf_linear_attn.integrations.card_file import write_card
+
+CARD = """---
+library_name: transformers
+tags:
+- cosformer
+metrics:
+- perplexity
+model-index:
+- name: run
+  results:
+  - task:
+      type: fill-mask
+    dataset:
+      type: text
+      name: text
+    metrics:
+    - type: perplexity
+      value: 20.0
+---
+
+# run
+
+After 10 steps.
+"""
+LONGER = CARD.replace("10 steps", "20 steps").replace("20.0", "15.0")
+
+
+@pytest.fixture
+def card(tmp_path):
+    return write_card(tmp_path / "README.md", CARD)
+
+
+def header(card: Path) -> ModelCardData:
+    data = ModelCard(card.read_text(encoding="utf-8")).data
+    assert isinstance(data, ModelCardData)
+    return data
+
+
+def perplexity(card: Path) -> float:
+    (result,) = header(card).eval_results or []
+    return result.metric_value
+
+
+def names(card: Path) -> list[str]:
+    return sorted(path.name for path in card.parent.iterdir())
+
+
+def test_a_longer_run_replaces_the_card_of_a_run(card):
+    write_card(card, LONGER)
+    text = card.read_text(encoding="utf-8")
+    assert "After 20 steps." in text
+    assert "After 10 steps." not in text
+    assert perplexity(card) == 15.0
+    assert text.count("a run of hf_linear_attn wrote this card") == 1
+    assert names(card) == ["README.md"]
+
+
+def test_what_a_person_has_put_into_the_header_stays(card):
+    old = card.read_text(encoding="utf-8")
+    card.write_text(old.replace("- cosformer\n", "- cosformer\n- mine\nlicense: mit\n"))
+    for _ in range(2):
+        write_card(card, LONGER)
+        assert header(card).license == "mit"
+        assert header(card).tags == ["cosformer", "mine"]
+        assert perplexity(card) == 15.0
+    assert names(card) == ["README.md"]
+
+
+@pytest.mark.parametrize("edited", [False, True])
+def test_of_what_a_run_has_written_nothing_stays(card, edited):
+    if edited:
+        card.write_text("---\nlicense: mit" + card.read_text(encoding="utf-8")[3:])
+    head, _, rest = LONGER.partition("metrics:")
+    short = head + "---" + rest.rpartition("---")[2]
+    write_card(card, short if edited else short.replace("tags:\n- cosformer\n", ""))
+    mine = {"license": "mit", "tags": ["cosformer"]} if edited else {}
+    assert header(card).to_dict() == {"library_name": "transformers", **mine}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda old: old.replace(b"After 10 steps.", b"After 10 steps, by me."),
+        lambda old: old.replace(b"library_name: transformers", b"library_name: ["),
+        lambda old: old.replace(b"library_name: transformers", b"- library_name"),
+        lambda old: b"# My own card\n",
+        lambda old: b"\xff\xfe",
+        lambda old: b"",
+    ],
+    ids=["body", "broken header", "no mapping", "own", "no text", "empty"],
+)
+def test_a_card_that_a_person_has_changed_is_moved_aside(card, change, caplog):
+    kept = change(card.read_bytes())
+    card.write_bytes(kept)
+    write_card(card, LONGER)
+    assert "it is kept as README.edited-1.md" in caplog.text
+    assert "After 20 steps." in card.read_text(encoding="utf-8")
+    assert (card.parent / "README.edited-1.md").read_bytes() == kept
+    card.write_bytes(kept)
+    write_card(card, LONGER)
+    assert names(card) == ["README.edited-1.md", "README.edited-2.md", "README.md"]
+
+
+@pytest.mark.parametrize("edited", [False, True])
+def test_a_card_is_whole_or_as_it_was(card, edited, monkeypatch):
+    if edited:
+        card.write_text("mine")
+    before = card.read_bytes()
+
+    def full(self, *args, **kwargs):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(OSError, match="No space"):
+        write_card(card, LONGER)
+    assert card.read_bytes() == before
+    assert names(card) == ["README.md"]
