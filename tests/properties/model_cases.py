@@ -66,10 +66,10 @@ class ModelCase:
     def is_decoder(self):
         return self.head == "ForCausalLM" or bool(self.fields.get("is_decoder"))
 
-    def build(self):
-        """The model in eval mode, in float64."""
+    def build(self, dtype=torch.float64):
+        """The model in eval mode; in fewer bits it has the same weights, rounded."""
         torch.manual_seed(self.seed)
-        return self.model_class(self.config_class(**self.fields)).double().eval()
+        return self.model_class(self.config_class(**self.fields)).to(dtype).eval()
 
 
 @st.composite

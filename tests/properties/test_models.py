@@ -3,6 +3,7 @@
 Each config of `models()` must build: a refusal is a failure here.
 """
 
+import copy
 import itertools
 
 import torch
@@ -15,6 +16,8 @@ from tests.properties.examples import examples
 from tests.properties.model_cases import FIRST_WORD, models, output_of, rows
 
 TOLERANCE = 1e-8
+FEW_BITS = [torch.float32, torch.bfloat16, torch.float16]
+AT_PADS = {"nan": torch.nan, "inf": torch.inf, "large": 6e4}
 
 
 def inputs_of(case, model, batch, mask):
@@ -70,6 +73,51 @@ def test_a_row_in_a_batch_is_the_row_alone(case, batch, form):
         loss_alone = loss_alone + (alone * upstream).sum()
     wanted = gradients(model, loss_alone)
     assert relative_error(gradients(model, loss_together), wanted, scale=1e-3) <= TOLERANCE
+
+
+def real_outputs(case, model, mask, **inputs):
+    """Answers at real tokens, or one of each row."""
+    with torch.no_grad():
+        out = output_of(model, case.head, **inputs, attention_mask=mask.long())
+    return out[mask] if out.ndim == 3 and out.shape[1] == mask.shape[1] else out
+
+
+@examples(200)
+@given(
+    case=models(),
+    batch=rows(),
+    dtype=evenly([torch.float64, *FEW_BITS]),
+    at_pads=evenly(["words", *AT_PADS]),
+)
+def test_what_stands_at_pads_changes_no_bit(case, batch, dtype, at_pads):
+    model, mask = case.build(dtype), batch.mask()
+    ids = batch.ids(mask, model.config)
+    if at_pads == "words" or case.head == "ForMultipleChoice":
+        words = model.config.vocab_size - FIRST_WORD
+        other = torch.where(mask, ids, FIRST_WORD + (ids + 1 - FIRST_WORD) % words)
+        pair = [{"input_ids": ids}, {"input_ids": other}]
+    else:
+        embeds = model.get_input_embeddings()(ids)
+        other = embeds.masked_fill(~mask[..., None], AT_PADS[at_pads])
+        pair = [{"inputs_embeds": embeds}, {"inputs_embeds": other}]
+    one, two = (real_outputs(case, model, mask, **inputs) for inputs in pair)
+    assert torch.isfinite(one).all()
+    assert torch.equal(one, two)
+
+
+@examples(150)
+@given(case=models(), batch=rows(), dtype=evenly(FEW_BITS))
+def test_a_model_in_fewer_bits_is_the_model(case, batch, dtype):
+    """In fp32 to the tolerance; half the bits, through norms of two numbers, leave the type."""
+    model, mask = case.build(dtype), batch.mask()
+    ids = batch.ids(mask, model.config)
+    found = real_outputs(case, model, mask, input_ids=ids)
+    assert found.dtype == dtype
+    assert torch.isfinite(found).all()
+    if dtype == torch.float32:
+        wide = copy.deepcopy(model).double()
+        wanted = real_outputs(case, wide, mask, input_ids=ids)
+        assert relative_error(found, wanted, scale=1e-3) <= 1e-4
 
 
 LANGUAGE_HEADS = ["Model", "ForMaskedLM", "ForCausalLM", "ForTokenClassification"]
