@@ -4,12 +4,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 # Where `datasets` reads what it has cached: function, and its variable with the place.
 _READERS = {
     "_memory_mapped_arrow_table_from_file": "filename",
     "_in_memory_arrow_table_from_file": "filename",
     "from_directory": "dataset_info_dir",
+    "from_file": "filename",
+    "_as_dataset": "cache_dir",
 }
 
 
@@ -27,10 +30,45 @@ def damaged_cache_is_named() -> Iterator[None]:
         place = _cached(error)
         if place is None:
             raise
-        raise ValueError(
-            f"the cache of `datasets` is damaged in {place} ({' '.join(str(error).split())}); "
-            "delete that folder, and give the same command again, which makes it anew"
-        ) from error
+        raise _damage([str(place)], str(error)) from error
+
+
+def check_layout(dataset: Any) -> None:
+    """Look at what is read by its position, before it is: out of a table, it ends the process.
+
+    Args:
+        dataset: of `datasets`; of one that is not on the disk there is nothing to look at.
+
+    Raises:
+        ValueError: a table is damaged.
+    """
+    import pyarrow as pa
+
+    if not getattr(dataset, "cache_files", ()):
+        return
+    try:
+        dataset.data.table.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise damage_of(dataset, str(error)) from error
+
+
+def damage_of(dataset: Any, what: str) -> ValueError:
+    """The error for a data set whose rows cannot have been made so.
+
+    Args:
+        dataset: its folders are named.
+        what: is wrong with it.
+    """
+    files = (file["filename"] for file in getattr(dataset, "cache_files", ()))
+    return _damage(sorted({str(Path(file).parent) for file in files}), what)
+
+
+def _damage(places: list[str], what: str) -> ValueError:
+    where = f" in {', '.join(places)}" if places else ""
+    return ValueError(
+        f"the cache of `datasets` is damaged{where} ({' '.join(what.split())}); delete that "
+        "folder, and give the same command again, which makes it anew"
+    )
 
 
 def _cached(error: BaseException) -> Path | None:
@@ -50,6 +88,6 @@ def _place(traceback: TracebackType | None) -> Path | None:
         variable = _READERS.get(frame.f_code.co_name)
         if variable is not None and frame.f_globals["__name__"].startswith("datasets."):
             place = Path(str(frame.f_locals[variable]))
-            return place.parent if variable == "filename" else place
+            return place if variable.endswith("dir") else place.parent
         traceback = traceback.tb_next
     return None

@@ -9,30 +9,38 @@ from typing import Any
 import numpy as np
 
 from hf_linear_attn.training.atomic_files import write_atomically
+from hf_linear_attn.training.cache_damage import check_layout, damage_of
 
 _ROWS_AT_ONCE = 1_000
-# One of the tokens, and one of the labels where the rows have any.
-_DIGESTS = re.compile(r"[0-9a-f]{32}(-[0-9a-f]{32})?")
+_DIGEST = re.compile(r"[0-9a-f]{32}")
 
 
 def examples_fingerprint(dataset: Any, vocab_size: int) -> str:
-    """A BLAKE2b digest of the rows' tokens, in order, in hexadecimal digits.
+    """A BLAKE2b digest of the rows' tokens, masks and labels, in order, in hexadecimal digits.
 
     Args:
         dataset: a `datasets.Dataset` or `IterableDataset` with a column `input_ids`, read once
-            from beginning to end.
+            from beginning to end; columns of numbers, or of lists of numbers.
         vocab_size: one more than the tokenizer's largest id; ids may have gaps.
 
     Raises:
-        ValueError: a row has a token that the tokenizer does not have: it came from a cache that
-            is damaged.
+        ValueError: rows that no tokenizer has made, or a token that this one does not have: they
+            came from a cache that is damaged.
     """
+    import pyarrow as pa
+
     digest = hashlib.blake2b(digest_size=16)
-    for table in dataset.select_columns("input_ids").with_format("arrow").iter(_ROWS_AT_ONCE):
-        rows = table["input_ids"].combine_chunks()
-        _check_tokens(rows.flatten().to_numpy(zero_copy_only=False), vocab_size, dataset)
-        for part in (rows.value_lengths(), rows.flatten()):
-            digest.update(part.to_numpy(zero_copy_only=False).astype("<i8").tobytes())
+    check_layout(dataset)
+    for table in dataset.with_format("arrow").iter(_ROWS_AT_ONCE):
+        for name in sorted(table.column_names):
+            column = table[name].combine_chunks()
+            digest.update(name.encode())
+            if pa.types.is_list(column.type):
+                digest.update(_content(column.value_lengths(), dataset))
+                column = column.flatten()
+            if name == "input_ids":
+                _check_tokens(column.to_numpy(zero_copy_only=False), vocab_size, dataset)
+            digest.update(_content(column, dataset))
     return digest.hexdigest()
 
 
@@ -67,16 +75,24 @@ def read_fingerprint(file: Path) -> dict[str, str]:
 
 
 def _is_digest(value: Any) -> bool:
-    return isinstance(value, str) and _DIGESTS.fullmatch(value) is not None
+    return isinstance(value, str) and _DIGEST.fullmatch(value) is not None
+
+
+def _content(numbers: Any, dataset: Any) -> bytes:
+    """Numbers of Arrow in one form, whatever type they are kept in."""
+    import pyarrow as pa
+
+    if numbers.null_count:
+        raise damage_of(dataset, "the examples hold a number that is none")
+    form = "<f8" if pa.types.is_floating(numbers.type) else "<i8"
+    return numbers.to_numpy(zero_copy_only=False).astype(form).tobytes()
 
 
 def _check_tokens(ids: np.ndarray, vocab_size: int, dataset: Any) -> None:
-    if not len(ids) or (ids.min() >= 0 and ids.max() < vocab_size):
-        return
-    strange = ids[(ids < 0) | (ids >= vocab_size)][0]
-    files = {str(Path(file["filename"]).parent) for file in getattr(dataset, "cache_files", ())}
-    raise ValueError(
-        f"the examples hold the token {strange}, and the tokenizer's ids end at {vocab_size - 1}: "
-        f"the cache of `datasets` is damaged{' in ' if files else ''}{', '.join(sorted(files))}; "
-        "delete that folder, and give the same command again, which makes it anew"
-    )
+    strange = ids[(ids < 0) | (ids >= vocab_size)]
+    if len(strange):
+        raise damage_of(
+            dataset,
+            f"the examples hold the token {strange[0]}, and the tokenizer's ids end at "
+            f"{vocab_size - 1}",
+        )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from transformers import PreTrainedTokenizerFast
 
 from hf_linear_attn.training import packing
+from hf_linear_attn.training.cache_damage import check_layout
 from hf_linear_attn.training.packing import Batch
 
 if TYPE_CHECKING:
@@ -94,7 +95,12 @@ def read_at_once(stream: Any) -> "Dataset":
 
 
 def count_tokens(tokenized: "Dataset") -> int:
-    """The number of tokens in the column `input_ids`."""
+    """The number of tokens in the column `input_ids`.
+
+    Raises:
+        ValueError: the cache that they come from is damaged.
+    """
+    check_layout(tokenized)
     tables = cast(Any, tokenized.with_format("arrow").iter(batch_size=READ_BATCH))
     return sum(len(table["input_ids"].combine_chunks().flatten()) for table in tables)
 

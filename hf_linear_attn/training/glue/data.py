@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from transformers import PreTrainedTokenizerFast
 
+from hf_linear_attn.training.fingerprint import examples_fingerprint
 from hf_linear_attn.training.glue.arguments import TaskArguments
 from hf_linear_attn.training.glue.examples import (
     Tokenization,
     build_examples,
-    labeled_fingerprint,
 )
 from hf_linear_attn.training.glue.labels import (
     check_variety,
@@ -206,9 +206,9 @@ def _assemble(
         constant=str(order[int(constant)]) if order else f"{constant:.3f}",
         description=description,
         fingerprint={
-            "training": labeled_fingerprint(examples["train"], id_bound(tokenizer)),
+            "training": examples_fingerprint(examples["train"], id_bound(tokenizer)),
             **{
-                split: labeled_fingerprint(part, id_bound(tokenizer))
+                split: examples_fingerprint(part, id_bound(tokenizer))
                 for split, part in evaluation.items()
             },
         },

@@ -1,6 +1,5 @@
 """From rows to examples: tokenised texts with targets, cut by a stated rule, cuts counted."""
 
-import hashlib
 import inspect
 import sys
 from dataclasses import dataclass
@@ -8,8 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from transformers import PreTrainedTokenizerFast
-
-from hf_linear_attn.training.fingerprint import examples_fingerprint
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -117,15 +114,3 @@ def _forget_last_call(tokenizer: PreTrainedTokenizerFast) -> None:
     """How a tokenizer cuts and pads is state of its last call, with which it would be saved."""
     tokenizer.backend_tokenizer.no_truncation()
     tokenizer.backend_tokenizer.no_padding()
-
-
-def labeled_fingerprint(examples: "Dataset", vocab_size: int) -> str:
-    """A digest of tokens and labels, by which a run recognises its data.
-
-    Args:
-        examples: with labels.
-        vocab_size: see `examples_fingerprint`, which refuses other tokens.
-    """
-    labels = np.asarray(examples["labels"], dtype="<f8").tobytes()
-    digest = hashlib.blake2b(labels, digest_size=16).hexdigest()
-    return f"{examples_fingerprint(examples, vocab_size)}-{digest}"
