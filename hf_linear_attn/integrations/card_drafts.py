@@ -7,9 +7,9 @@ from typing import Any
 from huggingface_hub import ModelCard, ModelCardData
 
 _HEADER = re.compile(r"\s*---\r?\n.*?\r?\n---[ \t]*(?:\r?\n|$)", re.DOTALL)
-# Who has written a card. A run's has results, which one from a config does not stand in for.
-FROM_CONFIG = "hf_linear_attn wrote this card and replaces it until it is edited"
-FROM_RUN = "a run of hf_linear_attn wrote this card and replaces it until it is edited"
+_SIGNATURE = re.compile(
+    r"\n<!-- hf_linear_attn wrote this card and replaces it until it is edited: (\w+) -->\s*"
+)
 # What Transformers fills into the template of `huggingface_hub` where a repository has no card.
 _DRAFT = (
     "This is the model card of a 🤗 transformers model that has been pushed on the Hub. This model "
@@ -17,21 +17,21 @@ _DRAFT = (
 )
 
 
-def signed(card: str, by: str = FROM_CONFIG) -> str:
-    """A card with a comment by which `is_signed` knows it again.
+def signed(card: str) -> str:
+    """A card with a comment by which `is_unedited` knows it again.
 
     Args:
-        card: text of a card; an older comment of the same writer in it is replaced.
-        by: `FROM_CONFIG` or `FROM_RUN`.
+        card: text of a card; an older comment in it is replaced.
     """
-    text = _signature(by).sub("\n", card).rstrip()
-    return f"{text}\n\n<!-- {by}: {_digest(text)} -->\n"
+    text = _SIGNATURE.sub("\n", card).rstrip()
+    comment = "hf_linear_attn wrote this card and replaces it until it is edited"
+    return f"{text}\n\n<!-- {comment}: {_digest(text)} -->\n"
 
 
-def is_signed(card: str, by: str = FROM_CONFIG) -> bool:
+def is_signed(card: str) -> bool:
     """Did this package write the card, and nobody change more than its header?"""
-    found = _signature(by).search(card)
-    return found is not None and found[1] == _digest(_signature(by).sub("\n", card))
+    found = _SIGNATURE.search(card)
+    return found is not None and found[1] == _digest(_SIGNATURE.sub("\n", card))
 
 
 def is_unedited(card: str) -> bool:
@@ -53,10 +53,6 @@ def merged(card: str, old: str) -> str:
     tags = [*(ours.get("tags") or []), *(theirs.get("tags") or [])]
     both["tags"] = list(dict.fromkeys(tags))
     return f"---\n{ModelCardData(**both).to_yaml()}\n---\n{_body(card)}"
-
-
-def _signature(by: str) -> re.Pattern[str]:
-    return re.compile(rf"\n<!-- {re.escape(by)}: (\w+) -->\s*")
 
 
 def _is_draft(card: str) -> bool:

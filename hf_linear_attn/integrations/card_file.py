@@ -5,25 +5,28 @@ import os
 import re
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import yaml
 from huggingface_hub import ModelCard
 from transformers.utils import logging
 
-from hf_linear_attn.integrations.card_drafts import FROM_RUN, is_signed, signed
-
 logger = logging.get_logger(__name__)
 
-_MEASURED = ("metrics", "model-index")
-_HEADER_MARK = re.compile(r"<!-- header: (\w+) -->")
+_MARK = re.compile(r"\n*<!-- written by a run of hf_linear_attn: (\w+) -->\n\Z")
+# What a run says in the header, if it has it: an older one's must not stand in for it.
+_OF_A_RUN = {
+    "library_name", "model_name", "pipeline_tag", "tags", "datasets", "base_model", "metrics",
+    "model-index",
+}  # fmt: skip
 
 
 def write_card(file: Path, card: str) -> Path:
     """Write a run's card.
 
-    Of a card that a run has written there, what a person has put into its header since, such as a
-    licence, stands in the new one, too. One that a person has written or changed below the header
-    is moved aside, and a warning says where to.
+    A card there that is not, to the byte, what a run has written is moved aside, and a warning says
+    where to. Words that a person has put into its header, such as a licence, and further tags stand
+    in the new one, too.
 
     Args:
         file: the card, in an existing folder.
@@ -32,13 +35,13 @@ def write_card(file: Path, card: str) -> Path:
     Returns:
         `file`.
     """
-    text = signed(f"{card.rstrip()}\n\n<!-- header: {_header_digest(card)} -->\n", FROM_RUN)
-    with_header = _with_header_of(file, text)
+    old = _text(file)
+    text = marked(card if old is None else _with_words_of(old, card))
     # Cut off while it is written, the card of before would be lost.
     temporary = file.with_name(f".{file.name}.{os.getpid()}.hf_linear_attn")
     try:
-        temporary.write_text(with_header or text, encoding="utf-8")
-        if with_header is None and os.path.lexists(file):
+        temporary.write_text(text, encoding="utf-8", newline="\n")
+        if os.path.lexists(file) and not (old is not None and is_as_written(old)):
             _move_aside(file)
         temporary.replace(file)
     finally:
@@ -46,27 +49,55 @@ def write_card(file: Path, card: str) -> Path:
     return file
 
 
-def _with_header_of(file: Path, text: str) -> str | None:
-    """The new card with what a person put into an old one's header; None if that is no run's."""
+def marked(card: str) -> str:
+    """A card with a comment at its end by which `is_as_written` knows it again."""
+    text = unmarked(card).rstrip("\n")
+    return f"{text}\n\n<!-- written by a run of hf_linear_attn: {_digest(text)} -->\n"
+
+
+def unmarked(card: str) -> str:
+    """A card without that comment."""
+    return _MARK.sub("\n", card)
+
+
+def is_as_written(card: str) -> bool:
+    """Is this, to the byte, what `marked` has given?"""
+    found = _MARK.search(card)
+    return found is not None and marked(card) == card and found[1] == _digest(card[: found.start()])
+
+
+def _text(file: Path) -> str | None:
+    """None where there is no card, or none that can be read."""
     try:
-        old = file.read_text(encoding="utf-8")
-        if not is_signed(old, FROM_RUN):
-            return None
-        mark = _HEADER_MARK.search(old)
-        if mark and mark[1] == _header_digest(old):
-            return text
-        card = ModelCard(text)
-        for name, value in ModelCard(old).data.to_dict().items():
-            if name not in _MEASURED:
-                card.data[name] = value
-    except (OSError, ValueError, yaml.YAMLError):  # not a text, or a header that cannot be read
+        return file.read_bytes().decode("utf-8")
+    except (OSError, UnicodeDecodeError):
         return None
+
+
+def _with_words_of(old: str, text: str) -> str:
+    """The new card with what stands in the header of an old one beyond what a run writes."""
+    card: Any = ModelCard(text)
+    try:
+        theirs = ModelCard(old).data.to_dict()
+    except (ValueError, TypeError, RecursionError, yaml.YAMLError):  # no header, or a broken one
+        return text
+    words = {k: v for k, v in theirs.items() if k not in _OF_A_RUN and _is_words(v)}
+    for name, value in words.items():
+        card.data[name] = value
+    tags = [tag for tag in theirs.get("tags") or () if isinstance(tag, str)]
+    if tags:
+        card.data.tags = list(dict.fromkeys([*(card.data.tags or ()), *tags]))
     return str(card)
 
 
-def _header_digest(card: str) -> str:
-    header = ModelCard(card).data.to_dict()
-    return hashlib.sha256(repr(sorted(header.items())).encode()).hexdigest()[:16]
+def _is_words(value: Any) -> bool:
+    return isinstance(value, str) or (
+        isinstance(value, list) and all(isinstance(each, str) for each in value)
+    )
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _move_aside(file: Path) -> None:

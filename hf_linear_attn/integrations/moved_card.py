@@ -5,7 +5,8 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from hf_linear_attn.integrations.card_drafts import FROM_CONFIG, FROM_RUN, is_signed, signed
+from hf_linear_attn.integrations.card_drafts import is_signed, signed
+from hf_linear_attn.integrations.card_file import is_as_written, marked, unmarked
 from hf_linear_attn.integrations.config_card import auto_class_of, code_note, place
 from hf_linear_attn.integrations.saved_model import SavedModel
 
@@ -47,15 +48,16 @@ def moved_card(
         is_it = named in old or _is_end_of(named, source)
         return f"{found['call']}{there}" if is_it else found[0]
 
-    text = _LOADED.sub(moved, saved.card)
+    text = _LOADED.sub(moved, unmarked(saved.card))
     if with_code and "trust_remote_code" not in text:
         note = code_note(
             where, auto_class_of(saved.model), has_tokenizer=saved.tokenizer is not None,
             revision=revision,
         )  # fmt: skip
         text = f"{text.rstrip()}\n\n## Without hf_linear_attn\n\n{note}\n"
-    writers = (by for by in (FROM_CONFIG, FROM_RUN) if is_signed(saved.card, by))
-    return next((signed(text, by) for by in writers), text)
+    if is_as_written(saved.card):
+        return marked(text)
+    return signed(text) if is_signed(saved.card) else text
 
 
 def _is_end_of(named: str, source: str) -> bool:

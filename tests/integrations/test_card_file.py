@@ -59,50 +59,73 @@ def test_a_longer_run_replaces_the_card_of_a_run(card):
     assert "After 20 steps." in text
     assert "After 10 steps." not in text
     assert perplexity(card) == 15.0
-    assert text.count("a run of hf_linear_attn wrote this card") == 1
+    assert text.count("written by a run of hf_linear_attn") == 1
     assert names(card) == ["README.md"]
 
 
-def test_what_a_person_has_put_into_the_header_stays(card):
-    old = card.read_text(encoding="utf-8")
-    card.write_text(old.replace("- cosformer\n", "- cosformer\n- mine\nlicense: mit\n"))
+def test_what_a_person_has_put_into_the_header_stands_in_the_new_one_and_the_old_one_is_kept(card):
+    mine = card.read_text(encoding="utf-8").replace(
+        "- cosformer\n", "- cosformer\n- mine\nlicense: mit\nlanguage: [en, de]\n"
+    )
+    card.write_text(mine)
     for _ in range(2):
         write_card(card, LONGER)
         assert header(card).license == "mit"
+        assert header(card).language == ["en", "de"]
         assert header(card).tags == ["cosformer", "mine"]
         assert perplexity(card) == 15.0
-    assert names(card) == ["README.md"]
+    assert names(card) == ["README.edited-1.md", "README.md"]
+    assert (card.parent / "README.edited-1.md").read_text() == mine
 
 
-@pytest.mark.parametrize("edited", [False, True])
-def test_of_what_a_run_has_written_nothing_stays(card, edited):
-    if edited:
+@pytest.mark.parametrize("license", [None, "mit"])
+def test_of_what_a_run_has_written_nothing_is_taken_over(card, license):
+    if license:
         card.write_text("---\nlicense: mit" + card.read_text(encoding="utf-8")[3:])
     head, _, rest = LONGER.partition("metrics:")
-    short = head + "---" + rest.rpartition("---")[2]
-    write_card(card, short if edited else short.replace("tags:\n- cosformer\n", ""))
-    mine = {"license": "mit", "tags": ["cosformer"]} if edited else {}
-    assert header(card).to_dict() == {"library_name": "transformers", **mine}
+    write_card(card, head + "---" + rest.rpartition("---")[2])
+    mine = {"license": license} if license else {}
+    found = header(card).to_dict()
+    assert found == {"library_name": "transformers", "tags": ["cosformer"], **mine}
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda old: old.replace(b"After 10 steps.", b"After 10 steps, by me."),
-        lambda old: old.replace(b"library_name: transformers", b"library_name: ["),
-        lambda old: old.replace(b"library_name: transformers", b"- library_name"),
-        lambda old: b"# My own card\n",
-        lambda old: b"\xff\xfe",
-        lambda old: b"",
-    ],
-    ids=["body", "broken header", "no mapping", "own", "no text", "empty"],
-)
-def test_a_card_that_a_person_has_changed_is_moved_aside(card, change, caplog):
-    kept = change(card.read_bytes())
+HEADERS = {
+    "results": (
+        b"    - type: perplexity",
+        b"    - type: bleu\n      value: 1.0\n    - type: perplexity",
+    ),
+    "comment": (b"tags:", b"# mine\ntags:"),
+    "no": (b"tags:", b"language: no\ntags:"),
+    "date": (b"tags:", b"2024-01-01: x\ntags:"),
+    "self": (b"tags:", b"self: true\ntags:"),
+    "option": (b"tags:", b"ignore_metadata_errors: true\ntags:"),
+    "deep": (b"tags:", b"x: " + b"[" * 5000 + b"]" * 5000 + b"\ntags:"),
+    "broken": (b"tags:", b"x: [\ntags:"),
+    "list": (b"library_name: transformers", b"- library_name"),
+    "body": (b"After 10 steps.", b"After 10 steps, by me."),
+    "end": (b" -->\n", b" -->\nBy me.\n"),
+    "line end": (b"\n", b"\r\n"),
+}
+
+
+@pytest.mark.parametrize("change", HEADERS)
+def test_a_card_that_a_person_has_changed_is_kept_to_the_byte(card, change, caplog):
+    old, new = HEADERS[change]
+    assert old in card.read_bytes()
+    check_kept(card, card.read_bytes().replace(old, new), caplog)
+
+
+@pytest.mark.parametrize("own", [b"# My own card\n", b"\xff\xfe", b""])
+def test_a_card_that_no_run_has_written_is_kept(card, own, caplog):
+    check_kept(card, own, caplog)
+
+
+def check_kept(card, kept, caplog):
     card.write_bytes(kept)
     write_card(card, LONGER)
     assert "it is kept as README.edited-1.md" in caplog.text
     assert "After 20 steps." in card.read_text(encoding="utf-8")
+    assert perplexity(card) == 15.0
     assert (card.parent / "README.edited-1.md").read_bytes() == kept
     card.write_bytes(kept)
     write_card(card, LONGER)

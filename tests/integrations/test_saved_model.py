@@ -9,6 +9,7 @@ from safetensors.torch import load_file, save_file
 
 import hf_linear_attn as hla
 from hf_linear_attn.integrations.card_drafts import is_signed
+from hf_linear_attn.integrations.card_file import is_as_written, marked
 from hf_linear_attn.integrations.config_card import config_card
 from hf_linear_attn.integrations.model_card import write_model_card
 from hf_linear_attn.integrations.moved_card import moved_card
@@ -113,3 +114,14 @@ def test_a_moved_card_stays_signed_and_one_that_is_missing_stays_so():
     assert is_signed(moved)
     assert 'from_pretrained("me/b", trust_remote_code=True)' in moved
     assert moved_card(SavedModel(MODEL, None, None), "me/a", "me/b", with_code=True) is None
+
+
+def test_the_moved_card_of_a_run_is_as_written_unless_a_person_has_changed_it():
+    of_a_run = marked('Use `from_pretrained("me/a")`.')
+    moved = moved_card(SavedModel(MODEL, None, of_a_run), "me/a", "me/b", with_code=True)
+    assert 'from_pretrained("me/b")' in moved
+    assert is_as_written(moved)
+    assert moved.count("written by a run") == 1
+    edited = of_a_run.replace("Use", "I use")
+    moved = moved_card(SavedModel(MODEL, None, edited), "me/a", "me/b", with_code=False)
+    assert not is_as_written(moved)
