@@ -37,7 +37,8 @@ def check_layout(dataset: Any) -> None:
     """Look at what is read by its position, before it is: out of a table, it ends the process.
 
     Args:
-        dataset: of `datasets`; of one that is not on the disk there is nothing to look at.
+        dataset: of `datasets`, with a column `input_ids`; of one that is not on the disk there is
+            nothing to look at.
 
     Raises:
         ValueError: a table is damaged.
@@ -46,10 +47,21 @@ def check_layout(dataset: Any) -> None:
 
     if not getattr(dataset, "cache_files", ()):
         return
+    table = dataset.data.table
     try:
-        dataset.data.table.validate(full=True)
-    except pa.ArrowInvalid as error:
+        table.validate(full=True)
+        names = [name for field in table.schema for name in _names(field)]
+    except (pa.ArrowInvalid, UnicodeDecodeError) as error:
         raise damage_of(dataset, str(error)) from error
+    if "input_ids" not in names:
+        raise damage_of(dataset, "there is no column input_ids")
+
+
+def _names(field: Any) -> Iterator[str]:
+    """Of a column and of what its lists hold; one that is no text is an error."""
+    yield field.name
+    if hasattr(field.type, "value_field"):
+        yield from _names(field.type.value_field)
 
 
 def damage_of(dataset: Any, what: str) -> ValueError:

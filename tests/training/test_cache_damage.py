@@ -97,6 +97,29 @@ def test_a_row_that_ends_outside_of_the_table_is_told(tmp_path, read):
 
 
 @pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b"\x09\0\0\0input_ids", b"\x09\0\0\0input_idz"),
+        (b"\x04\0\0\0item", b"\x04\0\0\0ite\xff"),
+    ],
+)
+@pytest.mark.parametrize("read", [lambda rows: examples_fingerprint(rows, 10), count_tokens])
+def test_a_changed_name_in_the_table_is_told(tmp_path, read, old, new):
+    """As in the schema, where names stand behind their length; features are kept apart from it."""
+
+    def change(content: bytes) -> bytes:
+        assert old in content
+        return content.replace(old, new, 1)
+
+    def read_anew():
+        with damaged_cache_is_named():
+            read(rows_on_disk(tmp_path, change))
+
+    with pytest.raises(ValueError, match=f"damaged in {tmp_path} .*; delete that folder"):
+        read_anew()
+
+
+@pytest.mark.parametrize(
     "change",
     [
         exchange([7, 8, 9, 5], [7, 8, 8, 5], "<i4"),
