@@ -10,6 +10,7 @@ from yaml.scanner import ScannerError
 _OPEN_TO_CLOSE = {"[": "]", "{": "}"}
 _BEFORE_A_VALUE = {"", "=", "[", "{", ",", ":"}  # a quote elsewhere is an apostrophe
 _MOST_VALUES = 100_000  # with every alias written out: a few lines can stand for any number
+_ODD_NUMBER = re.compile(r":|^[-+]?0[0-9_]+$")  # 1:30, 010
 _MOST_SHOWN = 40  # characters of a value that cannot be read
 # What PyYAML's constructors raise for a text that is not of the kind that its tag says.
 _NOT_OF_ITS_KIND = (ValueError, TypeError, LookupError, AttributeError, OverflowError)
@@ -33,13 +34,17 @@ class _Loader(yaml.SafeLoader):
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         try:
-            return super().construct_object(node, deep=deep)
+            value = super().construct_object(node, deep=deep)
         except _NOT_OF_ITS_KIND as error:
             problem = f"{_shown(node)} cannot be read as {_kind(node)}"
             reason = f": {error}" if isinstance(error, ValueError) else ""  # a month 13
             raise yaml.constructor.ConstructorError(
                 None, None, problem + reason, node.start_mark
             ) from error
+        if _is_odd_number(node):
+            problem = f"{_shown(node)} would be {value}; write that, or quotes around a text"
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+        return value
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         if not isinstance(node, yaml.MappingNode):
@@ -59,6 +64,12 @@ class _Loader(yaml.SafeLoader):
 def _kind(node: yaml.Node) -> str:
     """The tag as people write it, such as `!!bool`."""
     return node.tag.replace("tag:yaml.org,2002:", "!!")
+
+
+def _is_odd_number(node: yaml.Node) -> bool:
+    """Is it a number to base 60 or 8, which YAML 1.2 and most people read otherwise?"""
+    is_number = _kind(node) in ("!!int", "!!float") and isinstance(node, yaml.ScalarNode)
+    return is_number and _ODD_NUMBER.search(node.value) is not None
 
 
 def _shown(node: yaml.Node) -> str:

@@ -1,6 +1,7 @@
 """Recipe arguments: YAML files, the command line over them, and mistakes in both."""
 
 import dataclasses
+import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -271,6 +272,25 @@ def test_mistakes_in_overrides(text, message):
 _LAUGHS = "a0: &a0 [ha, ha]\n" + "".join(
     f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 9)
 )
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [("1:30", 90), ("010", 8), ("-0_7", -7), ("1:30.5", 90.5), ("[1, 00]", 0)],
+)
+def test_a_number_that_is_read_in_two_ways_is_refused(written, read):
+    with pytest.raises(ValueError, match=rf"file, line 1: .* would be {read}; write that"):
+        parse_yaml(f"seed: {written}", "file")
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [("0", 0), ("-0", 0), ("0.10", 0.1), ("00.5", 0.5), ("0x1f", 31), ("1_000", 1000),
+     ("08", "08"), ("'010'", "010"), ("1e-3", 1e-3), ("a:b", "a:b"), ("09:30 am", "09:30 am"),
+     (".inf", math.inf)],
+)  # fmt: skip
+def test_other_numbers_are_read_as_they_stand(written, read):
+    assert parse_yaml(f"seed: {written}", "file") == {"seed": read}
 
 
 @pytest.mark.parametrize(
