@@ -1,12 +1,13 @@
 r"""Train small language models with one attention or another, and write a page of results.
 
+    python scripts/reproduce.py --collect clones --data_dir texts   # the texts, once
     python scripts/reproduce.py --data_dir texts                 # all: under four hours of one core
     python scripts/reproduce.py --data_dir texts --only causal   # one experiment
-    python scripts/reproduce.py --data_dir texts --write         # also into docs/
+    python scripts/reproduce.py --data_dir texts --write         # also into docs/results.md
 
 Every model and seed is a run of a recipe in a folder of its own. The same command again reads what
-is finished and goes on with what is not, also after it was killed. Which texts it takes, and where
-they are from, stands in scripts/reproduction/texts.py.
+is finished and goes on with what is not, also after it was killed. Which texts it takes, and how to
+get them, stands at the end of docs/results.md.
 """
 
 import argparse
@@ -41,7 +42,7 @@ from reproduction.figures import ExperimentFigures, Figures, read_figures
 from reproduction.page import PLOTS, page, plot_name
 from reproduction.run_folder import data_lines, run_figures
 from reproduction.same_time import ROUNDS, step_seconds, steps_in_the_same_time
-from reproduction.texts import check_texts
+from reproduction.texts import check_texts, collect_texts
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PAGE, FIGURES = "results.md", "results.json"
@@ -55,6 +56,10 @@ def main(argv: list[str]) -> None:
     """Run what is not finished; tables on the screen, page, plots and figures in files."""
     args = read_arguments(argv)
     console = Console()
+    if args.collect is not None:
+        collect_texts(args.collect, args.data_dir)
+        console.print(f"All texts are in {args.data_dir}", soft_wrap=True, markup=False)
+        return
     found: dict[str, ExperimentFigures] = {}
     failed = False
     for experiment in args.only:
@@ -79,11 +84,15 @@ def read_arguments(argv: list[str]) -> argparse.Namespace:
     names = ",".join(EXPERIMENTS)
     add = parser.add_argument
     add("--data_dir", help="folder of the texts (default: lm/ below $HF_LINEAR_ATTN_DATA)")
+    add("--collect", type=Path, metavar="FOLDER", help="find the texts anywhere below this folder, "
+        "by their content, and copy them into data_dir; nothing is run")  # fmt: skip
     add("--only", default=names, help=f"some of {names} (default: all)")
     add("--seeds", default="1,2,3", help="default: 1,2,3")
     add("--output_dir", default="runs/results", help="default: runs/results")
     add("--write", action="store_true", help="write page, plots and figures into docs/, too")
     args = parser.parse_args(argv)
+    if args.collect is not None:
+        return _to_collect(args, parser)
     args.only = [_experiment(name.strip()) for name in args.only.split(",")]
     args.seeds = ablate.read_seeds(args.seeds)
     args.output_dir = Path(args.output_dir)
@@ -96,6 +105,18 @@ def read_arguments(argv: list[str]) -> argparse.Namespace:
         )
     for experiment in args.only:
         check_texts(args.data_dir, (*experiment.train, *experiment.validation))
+    return args
+
+
+def _to_collect(args: argparse.Namespace, parser: argparse.ArgumentParser) -> argparse.Namespace:
+    for name in ("only", "seeds", "output_dir", "write"):
+        if getattr(args, name) != parser.get_default(name):
+            raise ValueError(f"--collect runs nothing, and --{name} is about what is run")
+    if args.data_dir is None:
+        raise ValueError("--collect needs --data_dir, the folder to copy the texts into")
+    if not args.collect.is_dir():
+        raise ValueError(f"--collect: {args.collect} is not a folder")
+    args.data_dir = Path(args.data_dir)
     return args
 
 

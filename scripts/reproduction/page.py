@@ -181,7 +181,8 @@ def _published(each: Ordering) -> tuple[str, str]:
     if _NONE in cells:
         raise ValueError(f"{each.table}: {rows} has a figure that may not be printed")
     table = published_table(each.table)
-    return f"{cells[0]} < {cells[1]} ({table.metric}, {each.column})", table.source
+    of = f"{table.metric}, {each.column}" if len(table.columns) > 1 else table.metric
+    return f"{cells[0]} < {cells[1]} ({of})", table.source
 
 
 def _footnotes(orderings: tuple[Ordering, ...]) -> list[str]:

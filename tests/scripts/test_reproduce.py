@@ -72,7 +72,7 @@ def program(tmp_path, monkeypatch):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("text")
     digest = hashlib.sha256(b"text").hexdigest()
-    short = [dataclasses.replace(text, sha256=digest) for text in TEXTS]
+    short = [dataclasses.replace(text, sha256=digest, size=4) for text in TEXTS]
     monkeypatch.setattr(texts_module, "TEXTS", short)
     (tmp_path / "docs").mkdir()
     # The grids start from the recipes' own files, which are named from the repository's folder.
@@ -152,6 +152,54 @@ def test_another_text_under_the_same_name_is_refused(program):
         reproduce.main(program)
     assert not Path("calls.txt").exists()
     reproduce.main([*program, "--only", "long"])
+
+
+def test_texts_are_collected_by_their_content(program, monkeypatch, capsys):
+    shutil.rmtree("texts")
+    contents = [f"text {i}" for i in range(len(TEXTS))]
+    digests = [hashlib.sha256(content.encode()).hexdigest() for content in contents]
+    known = [dataclasses.replace(t, sha256=d, size=6) for t, d in zip(TEXTS, digests, strict=True)]
+    monkeypatch.setattr(texts_module, "TEXTS", known)
+    for i, content in enumerate([*contents, "another text"]):
+        Path(f"clones/{i}").mkdir(parents=True)
+        Path(f"clones/{i}/some.txt").write_text(content)
+    Path("clones/0/some.txt").rename("kept.txt")
+    with pytest.raises(ValueError, match=rf"has no {TEXTS[0].file}: it is in https://github.com/"):
+        reproduce.main(["--collect", "clones", "--data_dir", "texts"])
+    Path("kept.txt").rename("clones/0/some.txt")
+    reproduce.main(["--collect", "clones", "--data_dir", "texts"])
+    assert "All texts are in texts" in capsys.readouterr().out
+    assert [Path("texts", text.file).read_text() for text in TEXTS] == contents
+    Path("texts", TEXTS[1].file).write_text("mine")
+    with pytest.raises(ValueError, match="is not the text that the results are of"):
+        reproduce.main(["--collect", "clones", "--data_dir", "texts"])
+    assert Path("texts", TEXTS[1].file).read_text() == "mine"
+    assert not Path("calls.txt").exists()
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--data_dir", "texts", "--write"], "--write is about what is run"),
+        (["--data_dir", "texts", "--only", "long"], "--only is about what is run"),
+        ([], "--collect needs --data_dir"),
+    ],
+)
+def test_collecting_runs_nothing(program, more, said):
+    Path("clones").mkdir()
+    with pytest.raises(ValueError, match=said):
+        reproduce.main(["--collect", "clones", *more])
+
+
+def test_the_page_in_docs_is_made_of_the_figures_beside_it():
+    figures = read_figures(ROOT / "docs" / "results.json")
+    assert (ROOT / "docs" / "results.md").read_text() == page(figures)
+    for experiment in EXPERIMENTS.values():
+        found = figures.experiments[experiment.name]
+        for cell in cells_of(read_grid(experiment.grid)):
+            assert len(found.of(cell[0].name)) >= 3
+        plot = ROOT / "docs" / "images" / f"results-{experiment.name}.png"
+        assert plot.read_bytes().startswith(b"\x89PNG")
 
 
 def test_an_experiment_that_is_left_out_stays_on_the_page(program):
@@ -249,6 +297,11 @@ def test_the_page_speaks_of_models_that_are_run(experiment):
     for section in experiment.sections:
         for each in section.orderings:
             assert {each.better, each.worse} <= set(section.rows)
+
+
+def test_an_ordering_without_figures_is_of_curves():
+    """What a paper has in numbers is printed by the rule for numbers, or not at all."""
+    assert all("Figure" in each.said_by for each in ORDERINGS if not each.table)
 
 
 @pytest.mark.parametrize("each", [o for o in ORDERINGS if o.table], ids=lambda o: o.better)
