@@ -146,8 +146,7 @@ def _plot(grid: Grid, results: Sequence[CellResult], path: Path) -> None:
         _draw_series(axes, grid, names, cells, label, f"C{i}", shift)
     baselines = [value for result in results for value in result.baselines.values()]
     if baselines:
-        level = spread(baselines).mean * grid.metric.scale
-        axes.axhline(level, linestyle="--", color="grey", label=grid.metric.baseline_label)
+        _draw_baseline(axes, grid, spread(baselines).mean)
     axes.set_xticks(range(len(names)), names)
     axes.set_xlim(-0.5, len(names) - 0.5)
     axes.set_xlabel(grid.axes[0].name)
@@ -157,9 +156,23 @@ def _plot(grid: Grid, results: Sequence[CellResult], path: Path) -> None:
     if len(grid.axes) > 1:
         title = ", ".join(axis.name for axis in grid.axes[1:])
         figure.legend(title=title, loc="outside right upper")
-    elif baselines:
+    elif axes.get_legend_handles_labels()[1]:
         axes.legend()
     figure.savefig(path, dpi=120)
+
+
+def _draw_baseline(axes, grid: Grid, value: float) -> None:
+    """A line; far from the models, where it would press them together, in words."""
+    level, label = value * grid.metric.scale, grid.metric.baseline_label
+    low, high = axes.get_ylim()
+    reach = 2 * (high - low)
+    if low - reach <= level <= high + reach:
+        axes.axhline(level, linestyle="--", color="grey", label=label)
+        return
+    above = level > high
+    text = f"{'↑' if above else '↓'} {label}: {grid.metric.pattern.format(level)}"
+    place = {"y": 0.97, "va": "top"} if above else {"y": 0.03, "va": "bottom"}
+    axes.text(0.99, s=text, ha="right", color="grey", transform=axes.transAxes, **place)
 
 
 def _draw_series(

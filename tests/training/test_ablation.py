@@ -1,6 +1,7 @@
 """Grids are crossed as they say; the report shows every run, failed ones too."""
 
 import csv
+import dataclasses
 import io
 from pathlib import Path
 
@@ -193,14 +194,38 @@ def test_table_csv_and_markdown_say_the_same(tmp_path):
         assert cell in screen
 
 
-def test_the_plot_has_a_line_a_combination_and_every_run(tmp_path, monkeypatch):
+@pytest.fixture
+def figures(monkeypatch):
+    """What is drawn."""
     from matplotlib.figure import Figure
 
-    figures = []
+    drawn = []
     save = Figure.savefig
     monkeypatch.setattr(
-        Figure, "savefig", lambda f, path, **k: (figures.append(f), save(f, path, **k))
+        Figure, "savefig", lambda f, path, **k: (drawn.append(f), save(f, path, **k))
     )
+    return drawn
+
+
+@pytest.mark.parametrize(
+    ("level", "words"), [(5.0, None), (-2.0, None), (200.0, "↑ unigram: 200.0000"), (-50.0, "↓")]
+)
+def test_a_baseline_that_is_far_away_does_not_press_the_models_together(
+    tmp_path, figures, level, words
+):
+    metric = {**GRID["metric"], "baseline": "unigram_loss", "baseline_label": "unigram"}
+    cells = [dataclasses.replace(each, baselines={1: level}) for each in results()]
+    write_report(grid(metric=metric), cells, tmp_path)
+    (axes,) = figures[0].axes
+    dashed = [line.get_ydata()[0] for line in axes.lines if line.get_linestyle() == "--"]
+    assert dashed == ([] if words else [level])
+    low, high = axes.get_ylim()
+    assert high - low < 8
+    said = [text.get_text() for text in axes.texts]
+    assert [words in each for each in said] == [True] if words else not said
+
+
+def test_the_plot_has_a_line_a_combination_and_every_run(tmp_path, figures):
     write_report(grid(), results(), tmp_path)
     with Image.open("plot.png") as picture:
         picture.verify()
