@@ -51,9 +51,6 @@ def check_split(case, cuts):
     scale = SMALL * wide[2].detach().norm()
     for a, b in outputs:
         assert relative_error(a, b, scale) <= tolerance
-    if case.dtype != torch.float64:
-        # A norm over two numbers has next to no gradient, and rounding makes all of it.
-        return
     # What is done with the state later gives gradients, too.
     upstream = [torch.randn_like(a) for a, _ in outputs]
     found = torch.autograd.grad([a for a, _ in outputs], tensors, upstream)
@@ -76,7 +73,7 @@ def test_any_split_equals_the_whole(case, cuts):
 @given(
     case=cases(
         names=CAUSAL, causal=True, rotary=True, documents=False,
-        dtypes=(torch.float32, torch.bfloat16, torch.float16),
+        dtypes=(torch.float32, torch.bfloat16, torch.float16), least=4,
     ),
     cuts=CUTS,
 )  # fmt: skip
