@@ -190,6 +190,10 @@ class KeysLayer(_Copied, DynamicLayer):
         if self.positions is not None:
             positions = torch.cat((self.positions, positions), dim=1)
         self.positions = positions
+        if self.is_initialized:
+            # An offloading cache fetches the next layer while one is read; where that is a state,
+            # which has nothing to fetch, these keys are still where it put them.
+            self.prefetch()
         return super().update(key_states, value_states)
 
     @property

@@ -1,6 +1,6 @@
 """Heads, written once; the variants give them a name and a config."""
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +13,7 @@ from hf_linear_attn.models.configuration import LinearAttnConfig
 from hf_linear_attn.models.generation import CheckedGenerationMixin, check_virtual_tokens
 from hf_linear_attn.models.layers import activation, build_norm
 from hf_linear_attn.models.token_layout import predictable
-from hf_linear_attn.models.trunk import LinearAttnModel, LinearAttnPreTrainedModel
+from hf_linear_attn.models.trunk import LinearAttnModel, LinearAttnPreTrainedModel, TrunkKeywords
 
 
 class LMHeadTransform(nn.Module):
@@ -89,7 +89,7 @@ class LinearAttnForMaskedLM(LanguageModel):
         labels: Tensor | None = None,
         sparse_prediction: bool = False,
         num_items_in_batch: Tensor | int | None = None,
-        **kwargs: Any,
+        **kwargs: Unpack[TrunkKeywords],
     ) -> MaskedLMOutput:
         """Predict tokens.
 
@@ -169,7 +169,7 @@ class LinearAttnForCausalLM(LanguageModel, CheckedGenerationMixin):
         labels: Tensor | None = None,
         logits_to_keep: int | Tensor = 0,
         num_items_in_batch: Tensor | int | None = None,
-        **kwargs: Any,
+        **kwargs: Unpack[TrunkKeywords],
     ) -> CausalLMOutputWithPast:
         """Predict the next token at every position.
 

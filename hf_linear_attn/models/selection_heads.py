@@ -4,7 +4,7 @@ Their softmax runs over the input, so a bias on a score would change nothing and
 Written once; the variants give them a name and a config. See `task_heads` for the losses.
 """
 
-from typing import Any
+from typing import Unpack
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +18,7 @@ from hf_linear_attn.models.configuration import LinearAttnConfig
 from hf_linear_attn.models.pooling import real_tokens, refuse_documents
 from hf_linear_attn.models.task_heads import PooledClassificationHead, summed_loss, whole_rows
 from hf_linear_attn.models.task_labels import check_answers, check_classes
-from hf_linear_attn.models.trunk import LinearAttnModel, LinearAttnPreTrainedModel
+from hf_linear_attn.models.trunk import LinearAttnModel, LinearAttnPreTrainedModel, TrunkKeywords
 
 
 class LinearAttnForMultipleChoice(LinearAttnPreTrainedModel):
@@ -47,7 +47,7 @@ class LinearAttnForMultipleChoice(LinearAttnPreTrainedModel):
         inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
         num_items_in_batch: Tensor | int | None = None,
-        **kwargs: Any,
+        **kwargs: Unpack[TrunkKeywords],
     ) -> MultipleChoiceModelOutput:
         """Choose one of several rows.
 
@@ -141,7 +141,7 @@ class LinearAttnForQuestionAnswering(LinearAttnPreTrainedModel):
         inputs_embeds: Tensor | None = None,
         start_positions: Tensor | None = None,
         end_positions: Tensor | None = None,
-        **kwargs: Any,
+        **kwargs: Unpack[TrunkKeywords],
     ) -> QuestionAnsweringModelOutput:
         """Find the answer in a row that holds question and text.
 

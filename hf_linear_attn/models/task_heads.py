@@ -8,7 +8,8 @@ by their rows then. Of answers to questions the Trainer has no count: there it t
 micro-batches (`accepts_loss_kwargs = False`).
 """
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -26,7 +27,7 @@ from hf_linear_attn.models.pooling import (
     refuse_documents,
 )
 from hf_linear_attn.models.task_labels import check_classes, check_row_labels
-from hf_linear_attn.models.trunk import LinearAttnModel, LinearAttnPreTrainedModel
+from hf_linear_attn.models.trunk import LinearAttnModel, LinearAttnPreTrainedModel, TrunkKeywords
 
 
 def _dropout(config: LinearAttnConfig) -> nn.Dropout:
@@ -40,7 +41,7 @@ def _classes(config: LinearAttnConfig) -> int:
     return config.num_labels
 
 
-def whole_rows(kwargs: dict[str, Any]) -> dict[str, Any]:
+def whole_rows(kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Keywords for the trunk, which reads whole rows in a head of a task and keeps no cache.
 
     Raises:
@@ -118,7 +119,7 @@ class LinearAttnForSequenceClassification(LinearAttnPreTrainedModel):
         inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
         num_items_in_batch: Tensor | int | None = None,
-        **kwargs: Any,
+        **kwargs: Unpack[TrunkKeywords],
     ) -> SequenceClassifierOutput:
         """Label every row.
 
@@ -194,7 +195,7 @@ class LinearAttnForTokenClassification(LinearAttnPreTrainedModel):
         inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
         num_items_in_batch: Tensor | int | None = None,
-        **kwargs: Any,
+        **kwargs: Unpack[TrunkKeywords],
     ) -> TokenClassifierOutput:
         """Label every token.
 

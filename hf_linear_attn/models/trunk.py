@@ -95,6 +95,16 @@ class OutputKeywords(TypedDict, total=False):
     return_dict: bool
 
 
+class TrunkKeywords(OutputKeywords, total=False):
+    """What a call of a head may ask for, and the documents of packed rows."""
+
+    seq_idx: Tensor | None
+    cu_seq_lens_q: Tensor | None
+    cu_seq_lens_k: Tensor | None
+    max_length_q: int | None
+    max_length_k: int | None
+
+
 class LinearAttnModel(LinearAttnPreTrainedModel):
     """The trunk without a head. Parameters follow the field's commonest names.
 

@@ -1,5 +1,7 @@
 """`output_attentions=True`: the explicit weights of every layer, for looking at."""
 
+import inspect
+
 import pytest
 import torch
 
@@ -86,6 +88,16 @@ def test_every_head_hands_them_on(variant, head):
     out = model(**inputs, output_attentions=True)
     rows = inputs["input_ids"].flatten(0, -2).shape[0]
     assert [w.shape for w in out.attentions] == [(rows, 2, 12, 12)] * 2
+
+
+@pytest.mark.parametrize(
+    "name", ["Model", "ForMaskedLM", "ForCausalLM", *(f"For{head}" for head in HEADS)]
+)
+def test_every_class_says_that_it_takes_the_question(name):
+    """Transformers looks for the keyword in the types of `forward`."""
+    forward = getattr(hla, f"Cosformer{name}").forward
+    (known,) = inspect.signature(forward).parameters["kwargs"].annotation.__args__
+    assert {"output_attentions", "output_hidden_states"} <= known.__annotations__.keys()
 
 
 def test_softmax_weights_are_transformers_own():

@@ -344,6 +344,34 @@ def test_gradients_of_a_carried_state():
     assert torch.autograd.gradcheck(run, (q, k, v, state))
 
 
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 1e-2), (torch.float16, 1e-3)]
+)
+def test_gradients_go_back_through_a_carried_state(dtype, tolerance):
+    """What is asked of the second part reaches the first one through the state alone."""
+    tensors = qkv(24, dtype=dtype)
+    wide = [x.detach().double().requires_grad_() for x in tensors]
+
+    def run(tensors, part, state=None):
+        q, k, v = (x[:, :, part] for x in tensors)
+        a = angles(24, 40)[:, part]
+        return linear_attention(
+            q, k, v, causal=True, feature_map="relu", q_angles=a, k_angles=a, state=state,
+            chunk_size=4,
+        )  # fmt: skip
+
+    _, state = run(tensors, slice(0, 11))
+    second = run(tensors, slice(11, 24), state)
+    out, final = run(wide, slice(0, 24))
+    for found, wanted in zip(second, (out[:, :, 11:], final), strict=True):
+        upstream = torch.randn_like(found)
+        grads = torch.autograd.grad(found, tensors[1:], upstream, retain_graph=True)
+        expected = torch.autograd.grad(wanted, wide[1:], upstream.double(), retain_graph=True)
+        for a, b in zip(grads, expected, strict=True):
+            assert b[:, :, :11].norm() > 1
+            assert relative_error(a[:, :, :11], b[:, :, :11]) <= tolerance
+
+
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("packed", [False, True])
 def test_without_normaliser(causal, packed):

@@ -73,11 +73,11 @@ class ModelCase:
 
 
 @st.composite
-def head_sizes(draw, even):
+def head_sizes(draw, even, least):
     """Widths that fit each other; `even`: heads are turned in pairs, or the width is halved."""
     heads = draw(st.integers(1, 4))
     groups = draw(st.sampled_from([n for n in (1, 2, 3, 4) if heads % n == 0] + [None]))
-    head_dim = draw(st.integers(1, 5)) * 2 if even else draw(st.integers(1, 9))
+    head_dim = draw(st.integers((least + 1) // 2, 5)) * 2 if even else draw(st.integers(least, 9))
     given = draw(st.booleans())
     hidden = draw(st.integers(2, 12)) * 2 if given else heads * head_dim
     sizes = {"hidden_size": hidden, "num_attention_heads": heads, "num_key_value_heads": groups}
@@ -146,12 +146,13 @@ def positions_of(draw):
 
 
 @st.composite
-def models(draw, heads=None, decoder=None):
+def models(draw, heads=None, decoder=None, least=1):
     """Configs that must build.
 
     Args:
         heads: ends of class names to draw from; None = all.
         decoder: True = decoders alone; None = drawn where the head leaves it open.
+        least: numbers of a head; see `attention_cases.cases`.
     """
     head = draw(evenly(heads or ANY_HEAD))
     causal = head == "ForCausalLM" or (
@@ -169,7 +170,7 @@ def models(draw, heads=None, decoder=None):
         **draw(positions_of()),
     }
     even = fields["position_embedding_type"] in ("sinusoidal", "rope", "lrpe")
-    fields |= draw(head_sizes(even))
+    fields |= draw(head_sizes(even, least))
     default = "glu" if variant == "transnormer" else "mlp"
     if fields.get("mlp_type", default) == "glu":
         fields["glu_act"] = draw(st.sampled_from([None, *ACTIVATIONS]))

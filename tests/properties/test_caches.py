@@ -69,8 +69,6 @@ def check_pieces(case, batch, cuts, changes, given_positions, seed, dtype=torch.
         upstream = torch.randn_like(expected) * real[..., None]
         loss_pieces = loss_pieces + (out.logits * upstream).sum()
         loss_whole = loss_whole + (expected * upstream).sum()
-    if dtype != torch.float64:
-        return  # a norm over two numbers has next to no gradient, and rounding makes all of it
     leaves = [embeds, *(p for n, p in model.named_parameters() if "embed_tokens" not in n)]
     found, wanted = (
         torch.autograd.grad(loss, leaves, allow_unused=True, materialize_grads=True)
@@ -82,7 +80,6 @@ def check_pieces(case, batch, cuts, changes, given_positions, seed, dtype=torch.
 
 
 PIECES = {
-    "case": models(["ForCausalLM"]),
     "batch": rows(),
     "cuts": st.lists(st.integers(1, 20), max_size=5),
     "changes": st.lists(
@@ -94,12 +91,12 @@ PIECES = {
 
 
 @examples(200)
-@given(**PIECES)
+@given(case=models(["ForCausalLM"]), **PIECES)
 def test_a_decoder_in_pieces_is_the_whole(**drawn):
     check_pieces(**drawn)
 
 
 @examples(150)
-@given(**PIECES)
+@given(case=models(["ForCausalLM"], least=4), **PIECES)
 def test_a_decoder_in_fp32_in_pieces_is_the_whole(**drawn):
     check_pieces(**drawn, dtype=torch.float32)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from hf_linear_attn.ops.linear_attention import linear_attention
 from tests.errors import relative_error
-from tests.properties.attention_cases import LENGTHS, off_zero
+from tests.properties.attention_cases import lengths, off_zero
 from tests.properties.examples import examples
 from tests.reference import allowed_pairs, repeat_heads
 
@@ -57,8 +57,8 @@ def calls(draw):
         "batch": draw(st.integers(1, 3)),
         "groups": draw(st.integers(1, 3)),
         "per_group": draw(st.integers(1, 3)),
-        "queries": draw(LENGTHS),
-        "keys": None if causal or segments else draw(LENGTHS),
+        "queries": draw(lengths()),
+        "keys": None if causal or segments else draw(lengths()),
         "head_dim": draw(st.integers(1, 17)),
         "value_dim": draw(st.integers(1, 17)),
         "causal": causal,

@@ -12,6 +12,9 @@ from tests.properties.examples import examples
 from tests.properties.test_parity import SMALL, TOLERANCE
 from tests.reference import real_positions
 
+# The largest among 6,000 random calls was 1.8e-2: the gradient of a key of softmax, in bf16.
+GRADIENTS = {**TOLERANCE, torch.bfloat16: 4e-2}
+
 
 def in_parts(mechanism, tensors, mask, positions, edges):
     """Outputs of the parts, joined, and the state after the last one."""
@@ -47,20 +50,16 @@ def check_split(case, cuts):
     outputs = [(joined * real, whole * real)]
     if final is not None:
         outputs.append((state, final))
-    tolerance = TOLERANCE[case.dtype]
     scale = SMALL * wide[2].detach().norm()
     for a, b in outputs:
-        assert relative_error(a, b, scale) <= tolerance
-    if case.dtype != torch.float64:
-        # A norm over two numbers has next to no gradient, and rounding makes all of it.
-        return
+        assert relative_error(a, b, scale) <= TOLERANCE[case.dtype]
     # What is done with the state later gives gradients, too.
     upstream = [torch.randn_like(a) for a, _ in outputs]
     found = torch.autograd.grad([a for a, _ in outputs], tensors, upstream)
     wanted = torch.autograd.grad([b for _, b in outputs], wide, [x.double() for x in upstream])
     scale = SMALL * torch.stack([x.double().norm() for x in (*wanted, upstream[0])]).norm()
     for side, a, b in zip("qkv", found, wanted, strict=True):
-        assert relative_error(a, b, scale) <= tolerance, f"gradient of {side}"
+        assert relative_error(a, b, scale) <= GRADIENTS[case.dtype], f"gradient of {side}"
 
 
 CUTS = st.lists(st.integers(1, 79), max_size=6)
@@ -76,7 +75,7 @@ def test_any_split_equals_the_whole(case, cuts):
 @given(
     case=cases(
         names=CAUSAL, causal=True, rotary=True, documents=False,
-        dtypes=(torch.float32, torch.bfloat16, torch.float16),
+        dtypes=(torch.float32, torch.bfloat16, torch.float16), least=4,
     ),
     cuts=CUTS,
 )  # fmt: skip

@@ -5,7 +5,8 @@ python -m tests.suite --family cosformer --match 'test_resize*'
 
 The tests come from the source distribution of the installed Transformers, fetched by pip into
 ~/.cache/hf_linear_attn/suite (or HF_LINEAR_ATTN_SUITE_CACHE) the first time. Exit code 1: a test
-failed that tests/suite/not_applicable.py does not explain, or an entry there is stale.
+failed that tests/suite/not_applicable.py does not explain, or was skipped and tests/suite/skips.py
+does not say why, or an entry of one of them is stale.
 """
 
 import functools
@@ -17,9 +18,10 @@ from rich.console import Console
 
 from hf_linear_attn.training.program import ProgramParser, run_program
 from tests.suite.not_applicable import NOT_APPLICABLE
-from tests.suite.outcomes import FAILED, unmet
+from tests.suite.outcomes import FAILED, unmet, unused
 from tests.suite.report import print_report
 from tests.suite.running import be_silent, run_subject
+from tests.suite.skips import SKIPS
 from tests.suite.source import fetch_tests
 from tests.suite.subjects import FAMILIES, subjects
 
@@ -44,10 +46,14 @@ def main(argv: list[str]) -> None:
                 failed = sum(o.status == FAILED for o in found)
                 console.print(f"{found[0].model}: {len(found)} tests, {failed} failed")
     print_report(console, outcomes)
-    everything = args.family is None and args.match == "*"
-    stale = unmet(NOT_APPLICABLE, outcomes) if everything else []
-    for entry in stale:
-        console.print(f"stale entry in not_applicable.py: no test {entry.test} of {entry.classes}")
+    stale = []
+    if args.family is None and args.match == "*":
+        for entry in unmet(NOT_APPLICABLE, outcomes):
+            stale.append(f"not_applicable.py: no test {entry.test} of {entry.classes}")
+        for skip in unused(SKIPS, outcomes):
+            stale.append(f"skips.py: nothing is skipped because {skip.says!r}: {skip.reason}")
+    for line in stale:
+        console.print(f"stale entry in {line}", markup=False)
     sys.exit(bool(stale or any(o.status == FAILED for o in outcomes)))
 
 

@@ -27,12 +27,17 @@ def build_case(field: Field, subject: Subject) -> type[unittest.TestCase]:
         all_model_classes = (subject.model_class,)
         # Off by default for the sake of old models, which are told by the year above their code.
         test_can_init_all_missing_weights_before_2023 = True
+        # Off by default, too; tests of it would be skipped in silence.
+        test_resize_position_embeddings = True
         model_tester: Any = None
 
         def setUp(self):
             set_seed(0)
             rotated = "rope" in self._testMethodName
             self.model_tester = tester_of(subject, rotated=rotated)
+            # What is said of models of one config holds for those with a config in it, too.
+            of_parts = bool(subject.model_class.config_class.sub_configs)
+            self._is_composite = of_parts and "non_composite" not in self._testMethodName
 
         def test_config(self):
             config = self.model_tester.get_config()

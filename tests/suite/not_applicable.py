@@ -28,6 +28,7 @@ EVERY = ("*",)
 CAUSAL = ("*ForCausalLM*",)
 TRUNKS = ("*Model", "*Model (decoder)")
 LRA = ("Lra*",)
+OF_ONE_CONFIG = ("Softmax*", "LinearTransformer*", "Cosformer*", "TransNormer*", "Nystrom*")
 WITHOUT_LRPE = (
     "Softmax*", "LinearTransformer*", "Cosformer*", "Nystrom*",
     "Lra*(softmax*", "Lra*(linear_transformer*", "Lra*(cosformer*", "Lra*(nystrom*",
@@ -89,6 +90,22 @@ NOT_APPLICABLE: tuple[Entry, ...] = (
         "accepted: 'default', 'linear'",
         "Rotary frequencies of the types 'dynamic' and 'yarn' are not offered and refused by name; "
         "the test passes for 'linear'.",
+    ),
+    Entry(
+        "test_resize_position_vector_embeddings",
+        OF_ONE_CONFIG,
+        "`get_position_embeddings` is not implemented",
+        "A model's table of positions keeps its length: PreTrainedModel's method, which says that "
+        "it is not implemented, is not replaced. max_position_embeddings is more than the length "
+        "of a table: cosFormer's horizon follows it. A table is extended where a checkpoint is "
+        "converted (scripts/convert.py --max_positions), which makes a new model.",
+    ),
+    Entry(
+        "test_resize_position_vector_embeddings",
+        LRA,
+        "LraConfig has no field 'max_position_embeddings'",
+        "The table is the trunk's and keeps its length, as above; that length stands in the "
+        "trunk's config.",
     ),
     Entry(
         "test_reverse_loading_mapping",

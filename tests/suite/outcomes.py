@@ -1,4 +1,4 @@
-"""What became of each test, and whether the list of tests that do not apply is still right."""
+"""What became of each test, and whether the lists of what does not apply are still right."""
 
 import re
 import traceback
@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from tests.suite.not_applicable import Entry
+from tests.suite.skips import Skip
 
 PASSED, FAILED, SKIPPED, NOT_APPLICABLE = "passed", "failed", "skipped", "not applicable"
 
@@ -50,18 +51,21 @@ class Recorder(unittest.TestResult):
         self.skips_found.append(reason)
 
 
-def run_test(test: unittest.TestCase, entries: Iterable[Entry]) -> Outcome:
+def run_test(test: unittest.TestCase, entries: Iterable[Entry], allowed: Iterable[Skip]) -> Outcome:
     """Run one test and judge it.
 
     Args:
         test: of a case whose name is the model class's.
-        entries: those of the list that meet it.
+        entries: tests that do not apply.
+        allowed: skips that are known.
     """
     recorder = Recorder()
     test.run(recorder)
     model, name = type(test).__name__, test.id().rsplit(".", 1)[-1]
     skips = [_without_name(reason, model) for reason in recorder.skips_found]
-    return judge(model, name, recorder.errors_found, skips, list(entries))
+    entries = [entry for entry in entries if entry.meets(model, name)]
+    allowed = [skip for skip in allowed if skip.meets(model, name)]
+    return judge(Outcome(model, name, PASSED), recorder.errors_found, skips, entries, allowed)
 
 
 def _without_name(reason: str, model: str) -> str:
@@ -71,28 +75,42 @@ def _without_name(reason: str, model: str) -> str:
 
 
 def judge(
-    model: str, test: str, errors: list[str], skips: list[str], entries: list[Entry]
-) -> Outcome:  # fmt: skip
+    passed: Outcome, errors: list[str], skips: list[str], entries: list[Entry], allowed: list[Skip]
+) -> Outcome:
     """What to call it.
 
     Args:
-        model, test: their names.
+        passed: what it is if nothing was found.
         errors: tracebacks of the test and its parts.
         skips: reasons of the same.
-        entries: those of the list that meet it.
+        entries, allowed: those of the lists that are about it.
     """
     explained = [e for e in entries if errors and all(e.says in error for error in errors)]
     if explained:
-        return Outcome(model, test, NOT_APPLICABLE, explained[0].reason)
+        return passed._replace(status=NOT_APPLICABLE, detail=explained[0].reason)
     if errors:
         stale = [f"The entry says {entry.says!r}, which is not in this error:" for entry in entries]
-        return Outcome(model, test, FAILED, "\n".join([*stale, *errors]))
+        return passed._replace(status=FAILED, detail="\n".join([*stale, *errors]))
     if entries:
         what = f"is skipped by Transformers ({skips[0]})" if skips else "passes"
-        return Outcome(model, test, FAILED, f"stale entry in not_applicable.py: the test {what}.")
-    return Outcome(model, test, SKIPPED, skips[0]) if skips else Outcome(model, test, PASSED)
+        stale = f"stale entry in not_applicable.py: the test {what}."
+        return passed._replace(status=FAILED, detail=stale)
+    reasons = []
+    for words in skips:
+        known = [skip.reason for skip in allowed if skip.says in words]
+        if not known:
+            new = f"skipped by Transformers ({words}), and tests/suite/skips.py does not say why."
+            return passed._replace(status=FAILED, detail=new)
+        reasons += known
+    return passed._replace(status=SKIPPED, detail=reasons[0]) if reasons else passed
 
 
 def unmet(entries: Iterable[Entry], outcomes: Sequence[Outcome]) -> list[Entry]:
     """Entries that are about no test that was run."""
     return [e for e in entries if not any(e.meets(o.model, o.test) for o in outcomes)]
+
+
+def unused(skips: Iterable[Skip], outcomes: Sequence[Outcome]) -> list[Skip]:
+    """Known skips by which no test was skipped."""
+    found = {o.detail for o in outcomes if o.status == SKIPPED}
+    return [skip for skip in skips if skip.reason not in found]

@@ -7,6 +7,7 @@ from tests.suite.cases import build_case, tests_of
 from tests.suite.field import load_field
 from tests.suite.not_applicable import NOT_APPLICABLE
 from tests.suite.outcomes import Outcome, run_test
+from tests.suite.skips import LACKS, SKIPS
 from tests.suite.source import fetch_tests
 from tests.suite.subjects import enter_names, subjects
 
@@ -32,6 +33,5 @@ def run_subject(family: str, index: int, match: str) -> list[Outcome]:
     for test in tests_of(case):
         name = test.id().rsplit(".", 1)[-1]
         if fnmatchcase(name, match):
-            entries = [e for e in NOT_APPLICABLE if e.meets(case.__name__, name)]
-            outcomes.append(run_test(test, entries))
+            outcomes.append(run_test(test, NOT_APPLICABLE, (*LACKS, *SKIPS)))
     return outcomes
