@@ -42,7 +42,7 @@ def test_a_damaged_file_is_told_and_made_anew_as_told(tmp_path, kind, damage):
 @pytest.mark.parametrize(
     ("kind", "old", "new"),
     [
-        ("dataset_info.json", b'"number"', b'"nunber"'),
+        ("dataset_info.json", b'"number"', b'"numbar"'),
         ("dataset_info.json", b'"splits"', b'"sqlits"'),
         ("*.arrow", b'"info"', b"'info\""),
         ("*.arrow", b'"_type"', b'"_tipe"'),
