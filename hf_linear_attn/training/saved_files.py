@@ -151,6 +151,18 @@ def check_checksums(checkpoint: Path) -> None:
             _refuse(file, f"is not what was saved (it differs from {CHECKSUMS_FILE})")
 
 
+def changed_files(folder: Path) -> list[Path]:
+    """The files that are there and are not those that were saved; without sums there are none.
+
+    Raises:
+        DamagedFileError: the checksums cannot be read.
+    """
+    if not (folder / CHECKSUMS_FILE).is_file():
+        return []
+    sums = {folder / name: sha for name, sha in read_json(folder / CHECKSUMS_FILE).items()}
+    return [file for file, sha in sums.items() if file.is_file() and file_checksum(file) != sha]
+
+
 def _check_tensors(file: Path) -> None:
     if not file.is_file():
         _refuse(file, "is missing")
