@@ -14,6 +14,7 @@ from transformers.utils.hub import cached_file
 
 from hf_linear_attn.integrations.config_card import heads_of
 from hf_linear_attn.integrations.hub_errors import hub_errors
+from hf_linear_attn.models.generation_settings import check_generation_settings
 from hf_linear_attn.models.saved_weights import check_no_pickle, check_numbers
 from hf_linear_attn.models.with_code import ConfigWithCode
 
@@ -110,6 +111,7 @@ def _model(
         )
     loader = getattr(transformers, heads[saved_as])
     check_no_pickle(source)
+    check_generation_settings(source, {"revision": revision})
     try:
         model, report = loader.from_pretrained(
             source, revision=revision, config=config, dtype="auto", output_loading_info=True,

@@ -75,6 +75,15 @@ def test_files_that_are_damaged_or_missing_are_one_sentence(folder, tmp_path, mo
             load_saved_model(str(folder))
 
 
+def test_settings_of_generation_come_along_or_are_refused(folder):
+    file = folder / "generation_config.json"
+    hla.CosformerForCausalLM(hla.CosformerConfig(**TINY)).save_pretrained(folder)
+    file.write_text('{"do_sample": true, "temperature": 0.3}')
+    assert load_saved_model(str(folder)).model.generation_config.temperature == 0.3
+    file.write_text('{"do_sample": true, "temperature": 0.3')
+    refused(folder, r"m/generation_config\.json is not readable JSON, so that what it sets for")
+
+
 def card_of_a_recipe(tmp_path, path):
     facts = dataclasses.replace(FACTS, path=path)
     return write_model_card(tmp_path, facts).read_text(encoding="utf-8")

@@ -6,7 +6,7 @@ import pytest
 from safetensors.torch import save_file
 from torch import zeros
 
-from hf_linear_attn.training.saved_files import model_files
+from hf_linear_attn.training.saved_files import DamagedFileError, check_model, model_files
 from hf_linear_attn.training.sealed_model import check_not_edited, seal_model
 from hf_linear_attn.training.tokenizer import load_or_train_tokenizer
 from tests.training.run_arguments import snapshot
@@ -18,7 +18,8 @@ def finished(tmp_path):
     """The folder of a run with a sealed model."""
     folder = tmp_path / "run"
     folder.mkdir()
-    for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
+    names = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json")
+    for name in names:
         (folder / name).write_text(json.dumps({"name": name}))
     save_file({"weight": zeros(3)}, folder / "model.safetensors")
     seal_model(folder)
@@ -33,7 +34,7 @@ def test_a_model_that_is_as_it_was_saved_may_be_replaced(finished):
 
 def test_each_file_of_the_model_that_was_changed_is_named(finished):
     files = model_files(finished)
-    assert len(files) == 4
+    assert len(files) == 5
     for file in files:
         saved = file.read_bytes()
         file.write_bytes(saved + b" ")
@@ -57,6 +58,16 @@ def test_checksums_that_cannot_be_read_are_named(finished, content):
         check_not_edited(finished)
     (finished / "checksums.json").unlink()
     check_not_edited(finished)
+
+
+@pytest.mark.parametrize("content", ["", "{", "[1]"])
+def test_damaged_settings_of_generation_are_named_as_config_and_tokenizer_are(finished, content):
+    check_model(finished)
+    (finished / "generation_config.json").write_text(content)
+    with pytest.raises(DamagedFileError, match=r"generation_config\.json is "):
+        check_model(finished)
+    (finished / "generation_config.json").unlink()
+    check_model(finished)
 
 
 def test_a_new_model_has_no_checksums_of_the_one_before_it(tmp_path, monkeypatch):

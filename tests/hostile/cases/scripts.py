@@ -24,6 +24,7 @@ from tests.hostile.given import (
 )
 
 _WEIGHTS, _CONFIG = "saved/model.safetensors", "saved/config.json"
+_GENERATION, _HALF_SETTINGS = "saved/generation_config.json", '{"temperature": 0.3'
 _ROBERTA = "roberta.encoder.layer.0.attention.self.query.weight"
 
 
@@ -99,6 +100,8 @@ CASES = [
     _convert("config-list", "a config.json that is a list", "saved/config.json is damaged: it holds no mapping; save or download the checkpoint again", write(_CONFIG, "[]")),
     _convert("config-type", "an unknown model type", "The checkpoint you are trying to load has model type `magic` but Transformers does not recognize this architecture. This could be because of an issue with the…", change_json(_CONFIG, model_type="magic")),
     _convert("config-code", "code of its own", 'The repository saved contains custom code…', change_json(_CONFIG, model_type="mine", auto_map={"AutoConfig": "mine.Mine"}), write("saved/mine.py", "import os; os.mkdir('run')\n")),
+    _convert("generation-cut", "settings of generation that are cut off", "saved/generation_config.json is not readable JSON, so that what it sets for generation would be lost; save or download it again, or delete it if nothing of it is wanted", write(_GENERATION, _HALF_SETTINGS)),
+    _convert("generation-list", "settings of generation that are a list", "saved/generation_config.json is damaged: it holds no mapping, so that…", write(_GENERATION, "[1]")),
     _convert("config-negative", "a width of -32", "hidden_size is -32; it must be a number above 0.", change_json(_CONFIG, hidden_size=-32)),
     _convert("config-text", "a word for the width", "the config.json of saved cannot be used: Validation error for field 'hidden_size': TypeError: Field 'hidden_size' expected int, got str (value: 'wide')", change_json(_CONFIG, hidden_size="wide")),
     _convert("config-zero", "no head", "num_attention_heads is 0; it must be a number above 0.", change_json(_CONFIG, num_attention_heads=0)),
@@ -134,6 +137,9 @@ CASES = [
     _export("shard-above", "a shard above the folder", "saved/model.safetensors.index.json names '../outside.safetensors'; expected the names of .safetensors files beside it. Nothing was read.", _shard_elsewhere("../outside.safetensors"), model="sharded"),
     _export("config-cut", "a config.json that is cut off", "the config of saved cannot be loaded: It looks like the config file at 'saved/config.json' is not a valid JSON file.", change_bytes(_CONFIG, _HALF)),
     _export("config-list", "a config.json that is a list", "Unrecognized model in saved. Should have a `model_type` key in its config.json.", write(_CONFIG, "[]")),
+    _export("generation-cut", "settings of generation that are cut off", "saved/generation_config.json is not readable JSON, so that what it sets for generation would be lost; save or download it again, or delete it if nothing of it is wanted", write(_GENERATION, _HALF_SETTINGS)),
+    _export("generation-list", "settings of generation that are a list", "saved/generation_config.json is damaged: it holds no mapping, so that…", write(_GENERATION, "[1]")),
+    _export("generation-word", "a word for a number of tokens", "saved/generation_config.json cannot be used ('<=' not supported between instances of 'str' and 'int'), so that…", write(_GENERATION, '{"max_new_tokens": "few"}')),
     _export("config-huge", "10**9 layers", "num_hidden_layers is 1000000000; it must be 10000 at most.", change_json(_CONFIG, num_hidden_layers=10**9)),
     _export("config-vocabulary", "a vocabulary of 10**12", "vocab_size is 1000000000000; it must be 2147483647 at most.", change_json(_CONFIG, vocab_size=10**12)),
     _export("config-architecture", "architectures that are numbers", "Field 'architectures' with value [3] doesn't match any type in (list[str], <class 'NoneType'>)…", change_json(_CONFIG, architectures=[3])),
