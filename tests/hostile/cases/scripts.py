@@ -110,6 +110,8 @@ CASES = [
     _convert("config-act", "an unknown activation", "this roberta checkpoint has hidden_act='magic', for which the trunk of these models has no place; only hidden_act='gelu' can be converted.", change_json(_CONFIG, hidden_act="magic")),
     _convert("tokenizer", "a tokenizer that is cut off", "the tokenizer of saved cannot be read: Expecting property name enclosed in double quotes: line 205 column 15 (char 3517)", change_bytes("saved/tokenizer.json", _HALF)),
     _convert("tokenizer-list", "a tokenizer that is a list", "the tokenizer of saved cannot be read: 'str' object cannot be interpreted as an integer", write("saved/tokenizer.json", "[]")),
+    _convert("tokenizer-settings-list", "settings of a tokenizer that are a list", "the tokenizer of saved cannot be read: 'list' object has no attribute 'get'", write("saved/tokenizer_config.json", "[]")),
+    _convert("tokenizer-settings-class", "a number for the class of a tokenizer", "the tokenizer of saved cannot be read: 'int' object has no attribute …", write("saved/tokenizer_config.json", '{"tokenizer_class": 3}')),
     _convert("to", "an attention that is not known", "unknown variant 'cosfomer'; known: cosformer, transnormer, nystrom, linear_transformer, softmax. Did you mean 'cosformer'?", argv=("--to", "cosfomer")),
     _convert("positions", "-1 positions", "max_position_embeddings=-1 is below the checkpoint's 32: its table of positions can be extended and not be cut. Leave it out, or give more; shorter inputs need no shorter table.", argv=("--max_positions", "-1")),
     _convert("positions-huge", "10**30 positions", "max_position_embeddings is 1000000000000000000000000000000; it must be 2147483647 at most.", argv=("--max_positions", str(10**30))),
