@@ -21,7 +21,7 @@ import yaml
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from ablation.launch import CPU_SECONDS, alone_in, launch
+from ablation.launch import CPU_SECONDS, LOCK, alone_in, launch
 from hf_linear_attn.training.ablation_grid import (
     Cell,
     Grid,
@@ -30,10 +30,18 @@ from hf_linear_attn.training.ablation_grid import (
     run_settings,
     slug,
 )
-from hf_linear_attn.training.ablation_report import CellResult, rich_table, write_report
+from hf_linear_attn.training.ablation_report import (
+    PAGE,
+    PLOT,
+    TABLE,
+    CellResult,
+    rich_table,
+    write_report,
+)
 from hf_linear_attn.training.atomic_files import write_atomically
 from hf_linear_attn.training.casting import did_you_mean
 from hf_linear_attn.training.causal_lm_arguments import CausalLMArguments
+from hf_linear_attn.training.earlier_start import check_may_write
 from hf_linear_attn.training.glue.arguments import GlueArguments
 from hf_linear_attn.training.lra.arguments import LraRunArguments
 from hf_linear_attn.training.masked_lm_arguments import MaskedLMArguments
@@ -88,9 +96,10 @@ def carry_out(plan: Plan, console: Console) -> list[CellResult]:
     """Run what is not finished, under a progress bar; what became of each cell.
 
     Raises:
-        ValueError: settings that the recipe does not take, before anything is run; or another start
-            of this program is at work in the folder.
+        ValueError: settings that the recipe does not take, or tables of a person in the folder,
+            before anything is run; or another start of this program is at work there.
     """
+    check_folder(plan.folder)
     cells = cells_of(plan.grid)
     # All settings first: a mistake in the last cell shows before the first run.
     settings = [run_settings(plan.grid, cell, plan.extra) for cell in cells]
@@ -127,6 +136,11 @@ def read_plan(argv: list[str]) -> Plan:
         command = ["-m", "accelerate.commands.launch", "--config_file", args.accelerate_config]
         launch += command
     return Plan(_recipe(args.recipe), grid, read_seeds(args.seeds), _extra(rest), folder, launch)
+
+
+def check_folder(folder: Path) -> None:
+    """Raise ValueError where a person's tables or plot would be replaced by those of a grid."""
+    check_may_write(folder, (TABLE, PAGE, PLOT), (LOCK, "*/seed-*.yaml"))
 
 
 def check_settings(plan: Plan, cell: Cell, settings: Mapping[str, Any]) -> None:
@@ -258,7 +272,7 @@ def _progress(console: Console) -> Progress:
 
 def _show(console: Console, plan: Plan, results: Sequence[CellResult]) -> None:
     console.print(rich_table(plan.grid, results))
-    written = f"Written to {plan.folder}: table.csv, table.md, plot.png"
+    written = f"Written to {plan.folder}: {TABLE}, {PAGE}, {PLOT}"
     console.print(written, soft_wrap=True, markup=False)
     if show_failures(console, plan, results):
         raise SystemExit(1)

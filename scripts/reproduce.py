@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 import ablate
-from ablation.launch import CPU_SECONDS, cpu_seconds
+from ablation.launch import CPU_SECONDS, LOCK, cpu_seconds
 from hf_linear_attn.training.ablation_grid import (
     Axis,
     Grid,
@@ -33,9 +33,10 @@ from hf_linear_attn.training.ablation_grid import (
     run_settings,
     slug,
 )
-from hf_linear_attn.training.ablation_report import CellResult, rich_table, write_report
+from hf_linear_attn.training.ablation_report import PLOT, CellResult, rich_table, write_report
 from hf_linear_attn.training.atomic_files import write_atomically
 from hf_linear_attn.training.casting import did_you_mean
+from hf_linear_attn.training.earlier_start import check_may_write
 from hf_linear_attn.training.program import ProgramParser, run_program
 from reproduction.experiments import EXPERIMENTS, Experiment
 from reproduction.figures import ExperimentFigures, Figures, read_figures
@@ -60,6 +61,7 @@ def main(argv: list[str]) -> None:
         collect_texts(args.collect, args.data_dir)
         console.print(f"All texts are in {args.data_dir}", soft_wrap=True, markup=False)
         return
+    check_folders(args)
     found: dict[str, ExperimentFigures] = {}
     failed = False
     for experiment in args.only:
@@ -118,6 +120,14 @@ def _to_collect(args: argparse.Namespace, parser: argparse.ArgumentParser) -> ar
         raise ValueError(f"--collect: {args.collect} is not a folder")
     args.data_dir = Path(args.data_dir)
     return args
+
+
+def check_folders(args: argparse.Namespace) -> None:
+    """Raise ValueError where files of a person would be replaced in the output folder."""
+    plots = [f"{PLOTS}/{plot_name(name)}" for name in EXPERIMENTS]
+    check_may_write(args.output_dir, (PAGE, FIGURES, *plots), (f"*/{LOCK}", "*/*/seed-*.yaml"))
+    for experiment in args.only:
+        ablate.check_folder(args.output_dir / experiment.name)
 
 
 def plan_of(experiment: Experiment, args: argparse.Namespace, console: Console) -> ablate.Plan:
@@ -182,7 +192,7 @@ def write_page(figures: Figures, runs: Path, folder: Path) -> None:
     write_atomically(folder / PAGE, page(figures))
     (folder / PLOTS).mkdir(parents=True, exist_ok=True)
     for name in figures.experiments:
-        content = (runs / name / "plot.png").read_bytes()
+        content = (runs / name / PLOT).read_bytes()
         (folder / PLOTS / plot_name(name)).write_bytes(content)
 
 

@@ -15,7 +15,7 @@ from hf_linear_attn.training.children import end_children_with_this_process
 CPU_SECONDS = ".cpu_seconds"
 # What stands there until a start has ended, and for good where it was killed with its starter.
 _UNKNOWN = "unknown"
-_LOCK = ".lock"
+LOCK = ".lock"
 
 
 @contextlib.contextmanager
@@ -27,7 +27,7 @@ def alone_in(folder: Path) -> Iterator[None]:
     """
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        with FileLock(folder / _LOCK, timeout=0):
+        with FileLock(folder / LOCK, timeout=0):
             yield
     except Timeout as error:
         raise ValueError(

@@ -117,6 +117,23 @@ def test_two_starts_do_not_run_the_same_grid(grid):
     assert not Path("calls.txt").exists()
 
 
+@pytest.mark.parametrize("name", ["table.md", "table.csv", "plot.png"])
+def test_tables_and_plots_of_a_person_are_not_replaced(grid, name):
+    file = Path("out", name)
+    file.parent.mkdir()
+    file.write_text("mine")
+    with pytest.raises(ValueError, match=rf"output_dir out holds {name}, and no run .*nothing was"):
+        ABLATE.main(grid)
+    assert [path.name for path in Path("out").iterdir()] == [name]
+    assert file.read_text() == "mine"
+    assert not Path("calls.txt").exists()
+    file.rename("out/mine")
+    ABLATE.main(grid)
+    file.write_text("")  # now it is the program's own
+    ABLATE.main(grid)
+    assert file.read_bytes()
+
+
 def test_a_run_that_refuses_other_settings_does_not_count_as_finished(grid, capsys):
     ABLATE.main(grid)
     for _ in range(2):

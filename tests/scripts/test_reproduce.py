@@ -209,6 +209,20 @@ def test_an_experiment_that_is_left_out_stays_on_the_page(program):
     assert list(kept) == ["masked", "long"]
 
 
+@pytest.mark.parametrize(
+    "name", ["results.md", "results.json", "images/results-causal.png", "long/table.csv"]
+)
+def test_files_of_a_person_are_not_replaced(program, name):
+    file = Path("runs/results", name)
+    file.parent.mkdir(parents=True)
+    file.write_text("mine")
+    with pytest.raises(ValueError, match=rf"holds {Path(name).name}|holds {name}, and no run of"):
+        reproduce.main([*program, "--only", "long"])
+    assert [path for path in Path("runs").rglob("*") if path.is_file()] == [file]
+    assert not Path("calls.txt").exists()
+    assert not Path("measured.txt").exists()
+
+
 def test_runs_under_other_conditions_are_told_apart(program):
     reproduce.main([*program, "--only", "long"])
     Path("card.md").write_text(CARD.replace("| torch | 2.0 |", "| torch | 2.1 |"))

@@ -10,6 +10,7 @@ from typing import Any
 
 from hf_linear_attn.training.arguments import ModelArguments
 from hf_linear_attn.training.casting import did_you_mean
+from hf_linear_attn.training.earlier_start import check_may_write
 from hf_linear_attn.training.glue.arguments import GlueArguments
 from hf_linear_attn.training.glue.labels import checkpoint_classes
 from hf_linear_attn.training.glue.tasks import TASKS
@@ -18,6 +19,9 @@ from hf_linear_attn.training.run_file import RUN_FILE
 from hf_linear_attn.training.saved_files import DamagedFileError, read_json
 
 RESULTS_FILE = "all_results.json"
+TABLE, PLOT = "results.csv", "results.png"
+"""What is written of a suite."""
+
 _ADVICE = "the table is made of it: put it back, or delete the folder to run this again"
 _FROM_MNLI = ("mrpc", "rte", "stsb")
 
@@ -78,8 +82,8 @@ def plan(args: GlueArguments, build: Callable[[dict, dict], GlueArguments]) -> l
             over it.
 
     Raises:
-        ValueError: settings that cannot be used, a folder that is a single run's, or an
-            `mnli_checkpoint` that is no model of MNLI.
+        ValueError: settings that cannot be used, a folder that is a single run's or holds tables of
+            a person, or an `mnli_checkpoint` that is no model of MNLI.
     """
     names, task = args.task.task_names(), args.task
     if task.is_suite:
@@ -90,6 +94,7 @@ def plan(args: GlueArguments, build: Callable[[dict, dict], GlueArguments]) -> l
                 f"output_dir {args.output_dir} is a single run's folder; choose another one for "
                 "several runs (nothing was changed)"
             )
+        check_may_write(args.output_dir, (TABLE, PLOT), (f"*/seed-*/{RUN_FILE}",))
     if task.mnli_checkpoint:
         if not set(names) & set(_FROM_MNLI):
             raise ValueError(

@@ -21,7 +21,7 @@ from hf_linear_attn.training.glue.report import (
     metric_prefix,
     metric_title,
 )
-from hf_linear_attn.training.glue.suite import Cell, read_results
+from hf_linear_attn.training.glue.suite import PLOT, TABLE, Cell, read_results
 from hf_linear_attn.training.glue.tasks import (
     EVALUATION_SPLITS,
     GLUE_TASKS,
@@ -160,7 +160,7 @@ def published(attention: str, lines: Sequence[Line]) -> tuple[Table, list[str]] 
 def write_results(folder: Path, lines: Sequence[Line], seeds: Sequence[int]) -> Path:
     """Write `results.csv`: a line a metric, a column a seed, all as fractions."""
     folder.mkdir(parents=True, exist_ok=True)
-    target = folder / "results.csv"
+    target = folder / TABLE
     with written_anew(target) as path, open(path, "w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         columns = ["rows", "mean", "deviation", "constant", *(f"seed {seed}" for seed in seeds)]
@@ -192,7 +192,7 @@ def draw_results(folder: Path, lines: Sequence[Line]) -> Path:
     axes.set_xticks(places, list(scores))
     axes.set_ylabel("score (%)")
     axes.legend()
-    target = folder / "results.png"
+    target = folder / PLOT
     with written_anew(target) as path:
         figure.savefig(path, format="png", dpi=120)
     return target

@@ -175,6 +175,7 @@ CASES = [
     _grid("recipe", "a recipe that is not there", "recipe: got 'nlm', expected one of clm, glue, lra, mlm; did you mean 'mlm'?", _GOOD, "--recipe", "nlm"),
     _grid("recipe-path", "a path for the recipe", "recipe: got '../scripts/ablate', expected one of clm, glue, lra, mlm", _GOOD, "--recipe", "../scripts/ablate"),
     _grid("bool-tag", "a word that is tagged as true or false", "grid.yaml, line 1: not readable as YAML: 'maybe' cannot be read as !!bool", "title: !!bool maybe\n"),
+    Case("ablate-tables", "ablate", "an output folder with a table of one's own", "output_dir mine holds table.md, and no run of this program; it writes files of these names, so give yours other names or another place, or choose another output_dir (nothing was changed)", ("--config", "grid.yaml", "--output_dir", "mine"), (write("grid.yaml", _GOOD), write("mine/table.md", "mine"))),
     Case("ablate-missing", "ablate", "a grid that is not there", "configuration file 'none.yaml' does not exist", ("--config", "none.yaml")),
     Case("benchmark-suite", "benchmark", "a suite that is not known", "--suite 'ops' is unknown; did you mean 'op'?; there are op, layer, model, decode, memory, compare, quick and all", ("--suite", "ops")),
     Case("benchmark-zero", "benchmark", "no round", "--rounds is 0; it must be at least 1", ("--rounds", "0")),

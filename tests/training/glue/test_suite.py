@@ -162,6 +162,20 @@ def test_settings_of_a_task_go_over_the_fields_of_any_file():
     assert parse(*over, under=settings_of(args, "rte")).training.num_train_epochs == 3
 
 
+@pytest.mark.parametrize("name", ["results.csv", "results.png"])
+def test_tables_and_plots_of_a_person_are_not_replaced(name):
+    args = parse("--task", "rte", "--seeds", "1,2")
+    (file := Path("suite", name)).parent.mkdir()
+    file.write_text("mine")
+    with pytest.raises(ValueError, match=rf"output_dir suite holds {name}, and no run of this"):
+        plan(args, lambda under, over: args)
+    (folder := Path("suite/rte/seed-1")).mkdir(parents=True)
+    with pytest.raises(ValueError, match="nothing was changed"):
+        plan(args, lambda under, over: args)
+    (folder / "run.yaml").touch()  # an earlier start of the suite
+    assert len(plan(args, lambda under, over: args)) == 2
+
+
 def test_a_missing_mnli_checkpoint_is_called_so():
     args = parse("--task", "rte", "--mnli_checkpoint", "nowhere/model")
     with pytest.raises(ValueError, match=r"^mnli_checkpoint nowhere/model") as error:
