@@ -8,7 +8,6 @@ is finished, goes on with what is not, and tries again what failed. Further argu
 recipe's and hold for every run: `--max_steps 100`.
 """
 
-import json
 import math
 import os
 import sys
@@ -47,6 +46,7 @@ from hf_linear_attn.training.lra.arguments import LraRunArguments
 from hf_linear_attn.training.masked_lm_arguments import MaskedLMArguments
 from hf_linear_attn.training.program import ProgramParser, run_program
 from hf_linear_attn.training.recipe_parser import RecipeParser
+from hf_linear_attn.training.results_file import RESULTS_FILE, ResultsFile
 from hf_linear_attn.training.run_checks import parse_arguments
 from hf_linear_attn.training.yaml_files import parse_yaml
 
@@ -57,7 +57,6 @@ ARGUMENTS = {
     "lra": LraRunArguments,
 }
 RECIPES = Path(os.path.relpath(__file__)).parents[1] / "recipes"
-RESULTS_FILE = "all_results.json"
 
 
 @dataclass(frozen=True)
@@ -162,9 +161,9 @@ def run_cell(plan: Plan, result: CellResult, settings: Mapping[str, Any], seed: 
     metric = plan.grid.metric
     try:
         _carry_out(plan, settings, seed, folder)
-        figure = _figure(metric.key, folder / RESULTS_FILE)
+        figure = _figure(metric.key, folder)
         if metric.baseline is not None:
-            result.baselines[seed] = _figure(metric.baseline, folder / RESULTS_FILE)
+            result.baselines[seed] = _figure(metric.baseline, folder)
         result.figures[seed] = figure
     except FailedRunError as error:
         result.failures[seed] = str(error)
@@ -179,7 +178,7 @@ def _carry_out(plan: Plan, settings: Mapping[str, Any], seed: int, folder: Path)
     text = yaml.safe_dump(wanted, sort_keys=False, allow_unicode=True)
     # Beside the run's folder, which is the run's alone: with which settings it was finished.
     finished = folder.with_suffix(".finished.yaml")
-    done = finished.is_file() and finished.read_text(encoding="utf-8") == text
+    done = finished.is_file() and finished.read_bytes() == text.encode()
     if not (done and (folder / RESULTS_FILE).is_file()):
         settings_file, log = folder.with_suffix(".yaml"), folder.with_suffix(".log")
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -197,17 +196,18 @@ def describe(grid: Grid, cell: Cell) -> str:
     return ", ".join(f"{axis.name} {value.name}" for axis, value in pairs)
 
 
-def _figure(key: str, file: Path) -> float:
+def _figure(key: str, folder: Path) -> float:
     try:
-        results = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise FailedRunError(f"{file} cannot be read: {error}") from error
-    value = results.get(key)
-    if not isinstance(value, int | float):
-        raise FailedRunError(f"{file} has no number {key!r}{did_you_mean(key, results)}")
+        results = ResultsFile(folder)
+        if key not in results.content:
+            hint = did_you_mean(key, results.content)
+            raise FailedRunError(f"{results.file} has no number {key!r}{hint}")
+        value = results.get(key, float)
+    except ValueError as error:
+        raise FailedRunError(str(error)) from error
     if not math.isfinite(value):
         raise FailedRunError(f"{key} is {value}")
-    return float(value)
+    return value
 
 
 def _last_line(log: Path) -> str:

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from transformers import GenerationConfig
-from transformers.utils import GENERATION_CONFIG_NAME, cached_file
+from transformers.utils import GENERATION_CONFIG_NAME
+from transformers.utils.hub import cached_file
 
 _WHERE = (
     "cache_dir", "force_download", "local_files_only", "proxies", "revision", "subfolder", "token",

@@ -16,13 +16,10 @@ from hf_linear_attn.training.glue.labels import checkpoint_classes
 from hf_linear_attn.training.glue.tasks import TASKS
 from hf_linear_attn.training.model_setup import build_config
 from hf_linear_attn.training.run_file import RUN_FILE
-from hf_linear_attn.training.saved_files import DamagedFileError, read_json
 
-RESULTS_FILE = "all_results.json"
 TABLE, PLOT = "results.csv", "results.png"
 """What is written of a suite."""
 
-_ADVICE = "the table is made of it: put it back, or delete the folder to run this again"
 _FROM_MNLI = ("mrpc", "rte", "stsb")
 
 
@@ -102,21 +99,6 @@ def plan(args: GlueArguments, build: Callable[[dict, dict], GlueArguments]) -> l
             )
         _check_mnli_checkpoint(task.mnli_checkpoint, args.model)
     return [_cell(args, name, seed, build) for name in names for seed in _seeds(args)]
-
-
-def read_results(folder: Path) -> dict[str, Any]:
-    """What a finished run has measured.
-
-    Raises:
-        ValueError: its file is missing, damaged or of another kind.
-    """
-    try:
-        results = read_json(folder / RESULTS_FILE)
-    except DamagedFileError as error:
-        raise ValueError(f"the run in {folder} is finished, but {error}; {_ADVICE}") from error
-    if "eval_split" not in results:
-        raise ValueError(f"{folder / RESULTS_FILE} does not say what was evaluated; {_ADVICE}")
-    return results
 
 
 def _check_mnli_checkpoint(name: str, model: ModelArguments) -> None:
