@@ -19,6 +19,7 @@ from tests.hostile.given import (
     copy,
     folder,
     remove,
+    symlink,
     write,
     write_json,
 )
@@ -148,6 +149,8 @@ CASES = [
     _export("foreign", "a model of Transformers", "saved is a model of type 'roberta', not one of hf_linear_attn: convert it first.", model="roberta"),
     _export("tokenizer", "a tokenizer that is cut off", "the tokenizer of saved cannot be loaded: Expecting property name enclosed in double quotes: line 205 column 15 (char 3517)", change_bytes("saved/tokenizer.json", _HALF)),
     _export("card", "a card that is not UTF-8", 'the card saved/README.md is not UTF-8 text: …', write("saved/README.md", b"\xff\xfe")),
+    _export("link-page", "a page that is a link to a file elsewhere", "saved/conversion.md is a link that leads out of the folder, and what it leads to would be handed on; put a copy in its place, or remove it", symlink("saved/conversion.md", "/etc/passwd")),
+    _export("link-card", "a card that is a link to a file elsewhere", "saved/README.md is a link that leads out of the folder, and what it leads to would be handed on; put a copy in its place, or remove it", symlink("saved/README.md", "../text.txt")),
     _export("run-yaml", "a run.yaml with a Python tag", "saved/run.yaml, line 1: not readable as YAML: could not determine a constructor for the tag 'tag:yaml.org,2002:python/name:os.system'", write("saved/run.yaml", "a: !!python/name:os.system\n")),
     _export("run-yaml-binary", "a binary run.yaml", "configuration file 'saved/run.yaml' cannot be read: 'utf-8' codec can't decode byte 0xff in position 0: invalid start byte", write("saved/run.yaml", b"\xff\xfe\x00")),
     _export("nowhere", "no place to write to", "give --output DIR, --push_to_hub with --hub_model_id ME/NAME, or both", argv=()),
