@@ -23,7 +23,7 @@ from rich.text import Text
 from hf_linear_attn.training.engines import launch_words
 from hf_linear_attn.training.glue.arguments import GlueArguments
 from hf_linear_attn.training.glue.run import GlueRun
-from hf_linear_attn.training.glue.suite import Cell, check_settings, plan, read_results
+from hf_linear_attn.training.glue.suite import Cell, check_settings, plan
 from hf_linear_attn.training.glue.suite_report import (
     draw_results,
     published,
@@ -65,9 +65,9 @@ def run_suite(cells: Sequence[Cell], console: Console) -> None:
     """Carry out what is not finished; everything is checked before anything is trained."""
     runs = [GlueRun(cell.args, RECIPE) for cell in cells]
     waiting = [run for run in runs if not _is_finished(run)]
-    for run in runs:
+    for run, cell in zip(runs, cells, strict=True):
         if run not in waiting:
-            read_results(run.output_dir)
+            read_lines([cell])
     for run in {run.task.name: run for run in waiting}.values():
         run.check_rows()
     for run in runs:

@@ -8,7 +8,6 @@ is finished, goes on with what is not, and tries again what failed. Further argu
 recipe's and hold for every run: `--max_steps 100`.
 """
 
-import json
 import math
 import os
 import sys
@@ -21,7 +20,7 @@ import yaml
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from ablation.launch import CPU_SECONDS, alone_in, launch
+from ablation.launch import CPU_SECONDS, LOCK, alone_in, launch
 from hf_linear_attn.training.ablation_grid import (
     Cell,
     Grid,
@@ -30,15 +29,24 @@ from hf_linear_attn.training.ablation_grid import (
     run_settings,
     slug,
 )
-from hf_linear_attn.training.ablation_report import CellResult, rich_table, write_report
+from hf_linear_attn.training.ablation_report import (
+    PAGE,
+    PLOT,
+    TABLE,
+    CellResult,
+    rich_table,
+    write_report,
+)
 from hf_linear_attn.training.atomic_files import write_atomically
 from hf_linear_attn.training.casting import did_you_mean
 from hf_linear_attn.training.causal_lm_arguments import CausalLMArguments
+from hf_linear_attn.training.earlier_start import check_may_write
 from hf_linear_attn.training.glue.arguments import GlueArguments
 from hf_linear_attn.training.lra.arguments import LraRunArguments
 from hf_linear_attn.training.masked_lm_arguments import MaskedLMArguments
 from hf_linear_attn.training.program import ProgramParser, run_program
 from hf_linear_attn.training.recipe_parser import RecipeParser
+from hf_linear_attn.training.results_file import RESULTS_FILE, ResultsFile
 from hf_linear_attn.training.run_checks import parse_arguments
 from hf_linear_attn.training.yaml_files import parse_yaml
 
@@ -49,7 +57,6 @@ ARGUMENTS = {
     "lra": LraRunArguments,
 }
 RECIPES = Path(os.path.relpath(__file__)).parents[1] / "recipes"
-RESULTS_FILE = "all_results.json"
 
 
 @dataclass(frozen=True)
@@ -88,9 +95,10 @@ def carry_out(plan: Plan, console: Console) -> list[CellResult]:
     """Run what is not finished, under a progress bar; what became of each cell.
 
     Raises:
-        ValueError: settings that the recipe does not take, before anything is run; or another start
-            of this program is at work in the folder.
+        ValueError: settings that the recipe does not take, or tables of a person in the folder,
+            before anything is run; or another start of this program is at work there.
     """
+    check_folder(plan.folder)
     cells = cells_of(plan.grid)
     # All settings first: a mistake in the last cell shows before the first run.
     settings = [run_settings(plan.grid, cell, plan.extra) for cell in cells]
@@ -129,6 +137,11 @@ def read_plan(argv: list[str]) -> Plan:
     return Plan(_recipe(args.recipe), grid, read_seeds(args.seeds), _extra(rest), folder, launch)
 
 
+def check_folder(folder: Path) -> None:
+    """Raise ValueError where a person's tables or plot would be replaced by those of a grid."""
+    check_may_write(folder, (TABLE, PAGE, PLOT), (LOCK, "*/seed-*.yaml"))
+
+
 def check_settings(plan: Plan, cell: Cell, settings: Mapping[str, Any]) -> None:
     """Raise ValueError for a field that the recipe does not have, or of a wrong type."""
     kinds = ARGUMENTS.get(plan.recipe.stem)
@@ -148,9 +161,9 @@ def run_cell(plan: Plan, result: CellResult, settings: Mapping[str, Any], seed: 
     metric = plan.grid.metric
     try:
         _carry_out(plan, settings, seed, folder)
-        figure = _figure(metric.key, folder / RESULTS_FILE)
+        figure = _figure(metric.key, folder)
         if metric.baseline is not None:
-            result.baselines[seed] = _figure(metric.baseline, folder / RESULTS_FILE)
+            result.baselines[seed] = _figure(metric.baseline, folder)
         result.figures[seed] = figure
     except FailedRunError as error:
         result.failures[seed] = str(error)
@@ -165,7 +178,7 @@ def _carry_out(plan: Plan, settings: Mapping[str, Any], seed: int, folder: Path)
     text = yaml.safe_dump(wanted, sort_keys=False, allow_unicode=True)
     # Beside the run's folder, which is the run's alone: with which settings it was finished.
     finished = folder.with_suffix(".finished.yaml")
-    done = finished.is_file() and finished.read_text(encoding="utf-8") == text
+    done = finished.is_file() and finished.read_bytes() == text.encode()
     if not (done and (folder / RESULTS_FILE).is_file()):
         settings_file, log = folder.with_suffix(".yaml"), folder.with_suffix(".log")
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -183,17 +196,18 @@ def describe(grid: Grid, cell: Cell) -> str:
     return ", ".join(f"{axis.name} {value.name}" for axis, value in pairs)
 
 
-def _figure(key: str, file: Path) -> float:
+def _figure(key: str, folder: Path) -> float:
     try:
-        results = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise FailedRunError(f"{file} cannot be read: {error}") from error
-    value = results.get(key)
-    if not isinstance(value, int | float):
-        raise FailedRunError(f"{file} has no number {key!r}{did_you_mean(key, results)}")
+        results = ResultsFile(folder)
+        if key not in results.content:
+            hint = did_you_mean(key, results.content)
+            raise FailedRunError(f"{results.file} has no number {key!r}{hint}")
+        value = results.get(key, float)
+    except ValueError as error:
+        raise FailedRunError(str(error)) from error
     if not math.isfinite(value):
         raise FailedRunError(f"{key} is {value}")
-    return float(value)
+    return value
 
 
 def _last_line(log: Path) -> str:
@@ -258,7 +272,7 @@ def _progress(console: Console) -> Progress:
 
 def _show(console: Console, plan: Plan, results: Sequence[CellResult]) -> None:
     console.print(rich_table(plan.grid, results))
-    written = f"Written to {plan.folder}: table.csv, table.md, plot.png"
+    written = f"Written to {plan.folder}: {TABLE}, {PAGE}, {PLOT}"
     console.print(written, soft_wrap=True, markup=False)
     if show_failures(console, plan, results):
         raise SystemExit(1)

@@ -12,7 +12,6 @@ get them, stands at the end of docs/results.md.
 
 import argparse
 import dataclasses
-import json
 import os
 import sys
 from collections.abc import Sequence
@@ -23,7 +22,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 import ablate
-from ablation.launch import CPU_SECONDS, cpu_seconds
+from ablation.launch import CPU_SECONDS, LOCK, cpu_seconds
 from hf_linear_attn.training.ablation_grid import (
     Axis,
     Grid,
@@ -33,12 +32,14 @@ from hf_linear_attn.training.ablation_grid import (
     run_settings,
     slug,
 )
-from hf_linear_attn.training.ablation_report import CellResult, rich_table, write_report
+from hf_linear_attn.training.ablation_report import PLOT, CellResult, rich_table, write_report
 from hf_linear_attn.training.atomic_files import write_atomically
 from hf_linear_attn.training.casting import did_you_mean
+from hf_linear_attn.training.earlier_start import check_may_write
 from hf_linear_attn.training.program import ProgramParser, run_program
 from reproduction.experiments import EXPERIMENTS, Experiment
 from reproduction.figures import ExperimentFigures, Figures, read_figures
+from reproduction.kept_times import KeptTimes, read_times, write_times
 from reproduction.page import PLOTS, page, plot_name
 from reproduction.run_folder import data_lines, run_figures
 from reproduction.same_time import ROUNDS, step_seconds, steps_in_the_same_time
@@ -60,6 +61,8 @@ def main(argv: list[str]) -> None:
         collect_texts(args.collect, args.data_dir)
         console.print(f"All texts are in {args.data_dir}", soft_wrap=True, markup=False)
         return
+    check_folders(args)
+    earlier = _earlier(args.output_dir)
     found: dict[str, ExperimentFigures] = {}
     failed = False
     for experiment in args.only:
@@ -69,7 +72,8 @@ def main(argv: list[str]) -> None:
         write_report(plan.grid, results, plan.folder)
         console.print(rich_table(plan.grid, results))
         failed |= ablate.show_failures(console, plan, results)
-    figures = _with_earlier(found, args.output_dir)
+    known = {**earlier, **found}
+    figures = Figures({name: known[name] for name in EXPERIMENTS if name in known})
     folders = [args.output_dir, *([DOCS] if args.write and not failed else [])]
     for folder in folders:
         write_page(figures, args.output_dir, folder)
@@ -120,6 +124,14 @@ def _to_collect(args: argparse.Namespace, parser: argparse.ArgumentParser) -> ar
     return args
 
 
+def check_folders(args: argparse.Namespace) -> None:
+    """Raise ValueError where files of a person would be replaced in the output folder."""
+    plots = [f"{PLOTS}/{plot_name(name)}" for name in EXPERIMENTS]
+    check_may_write(args.output_dir, (PAGE, FIGURES, *plots), (f"*/{LOCK}", "*/*/seed-*.yaml"))
+    for experiment in args.only:
+        ablate.check_folder(args.output_dir / experiment.name)
+
+
 def plan_of(experiment: Experiment, args: argparse.Namespace, console: Console) -> ablate.Plan:
     """The experiment's grid with its texts, and with its steps where they follow from a clock."""
     grid = read_grid(experiment.grid)
@@ -139,13 +151,11 @@ def with_the_same_time(grid: Grid, extra: dict[str, Any], folder: Path, console:
     """The grid with steps for each model; what a step costs is measured once and kept."""
     settings = {cell[0].name: run_settings(grid, cell, extra) for cell in cells_of(grid)}
     kept = folder / STEP_SECONDS
-    measured = json.loads(kept.read_text(encoding="utf-8")) if kept.is_file() else {}
-    if measured.get("settings") != settings:
-        measured = {"seconds": _measured(settings, console), "settings": settings}
-        folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(kept, json.dumps(measured, indent=1) + "\n")
-    seconds = measured["seconds"]
-    steps = steps_in_the_same_time(grid.arguments["max_steps"], seconds)
+    times = read_times(kept)
+    if times is None or times.settings != settings:
+        times = KeptTimes(_measured(settings, console), settings)
+        write_times(kept, times)
+    steps = steps_in_the_same_time(grid.arguments["max_steps"], times.seconds)
     [axis] = grid.axes
     values = tuple(
         Value(value.name, {**value.arguments, "max_steps": steps[value.name]})
@@ -170,9 +180,9 @@ def figures_of(plan: ablate.Plan, results: Sequence[CellResult]) -> ExperimentFi
             found.cpu_minutes[name] = round(sum(known) / len(known), 2)
         if folders and not found.data:
             found.data = data_lines(next(iter(folders.values())))
-    kept = plan.folder / STEP_SECONDS
-    if kept.is_file():
-        found.step_seconds = json.loads(kept.read_text(encoding="utf-8"))["seconds"]
+    times = read_times(plan.folder / STEP_SECONDS)
+    if times is not None:
+        found.step_seconds = dict(times.seconds)
     return found
 
 
@@ -182,16 +192,14 @@ def write_page(figures: Figures, runs: Path, folder: Path) -> None:
     write_atomically(folder / PAGE, page(figures))
     (folder / PLOTS).mkdir(parents=True, exist_ok=True)
     for name in figures.experiments:
-        content = (runs / name / "plot.png").read_bytes()
+        content = (runs / name / PLOT).read_bytes()
         (folder / PLOTS / plot_name(name)).write_bytes(content)
 
 
-def _with_earlier(found: dict[str, ExperimentFigures], folder: Path) -> Figures:
-    """With what other starts have found: an experiment that is left out now stays on the page."""
+def _earlier(folder: Path) -> dict[str, ExperimentFigures]:
+    """What other starts have found: an experiment that is left out now stays on the page."""
     file = folder / FIGURES
-    earlier = read_figures(file).experiments if file.is_file() else {}
-    known = {**earlier, **found}
-    return Figures({name: known[name] for name in EXPERIMENTS if name in known})
+    return read_figures(file).experiments if file.is_file() else {}
 
 
 def _measured(settings: dict[str, dict[str, Any]], console: Console) -> dict[str, float]:

@@ -14,6 +14,7 @@ from transformers.utils.hub import cached_file
 
 from hf_linear_attn.integrations.config_card import heads_of
 from hf_linear_attn.integrations.hub_errors import hub_errors
+from hf_linear_attn.models.generation_settings import check_generation_settings
 from hf_linear_attn.models.saved_weights import check_no_pickle, check_numbers
 from hf_linear_attn.models.with_code import ConfigWithCode
 
@@ -48,7 +49,8 @@ def load_saved_model(source: str, revision: str | None = None) -> SavedModel:
         revision: branch, tag or commit there; None = the default branch.
 
     Raises:
-        ValueError: there is no such model, it is none of this package, or its files are not whole.
+        ValueError: there is no such model, it is none of this package, its files are not whole, or
+            one that is handed on as it stands is a link to a file outside of the folder.
     """
     _check_source(source, revision)
     try:
@@ -56,8 +58,8 @@ def load_saved_model(source: str, revision: str | None = None) -> SavedModel:
             config = _config(source, revision)
             model, left_out = _model(source, revision, config)
             tokenizer = _tokenizer(source, revision)
-            card = _beside(source, revision, "README.md")
-            pages = [_beside(source, revision, name) for name in (REPORT, PLOT)]
+            card = _own(source, revision, "README.md")
+            pages = [_own(source, revision, name) for name in (REPORT, PLOT)]
     except ValueError as error:
         path = Path(source)
         if not path.exists() and len(path.parts) > 1 and path.parent.is_dir():  # a slip, likely
@@ -110,6 +112,7 @@ def _model(
         )
     loader = getattr(transformers, heads[saved_as])
     check_no_pickle(source)
+    check_generation_settings(source, {"revision": revision})
     try:
         model, report = loader.from_pretrained(
             source, revision=revision, config=config, dtype="auto", output_loading_info=True,
@@ -155,3 +158,24 @@ def _text(card: Path) -> str:
 def _beside(source: str, revision: str | None, name: str) -> str | None:
     """A file of the model, or None if it has none of that name."""
     return cached_file(source, name, revision=revision, _raise_exceptions_for_missing_entries=False)
+
+
+def _own(source: str, revision: str | None, name: str) -> str | None:
+    """The same for a file whose content is handed on: that of a stranger's link is not."""
+    file = _beside(source, revision, name)
+    if file is None or not Path(source).is_dir():
+        return file
+    folder, target = Path(source).resolve(), Path(file).resolve()
+    if target.is_relative_to(folder) or _is_blob(target, folder):
+        return file
+    raise ValueError(
+        f"{file} is a link that leads out of the folder, and what it leads to would be handed on; "
+        "put a copy in its place, or remove it"
+    )
+
+
+def _is_blob(target: Path, folder: Path) -> bool:
+    """Whether a folder is one of the Hub's cache, and the file its content there."""
+    snapshots, repository = folder.parent, folder.parent.parent
+    is_cache = snapshots.name == "snapshots" and repository.name.startswith("models--")
+    return is_cache and target.parent == repository / "blobs"

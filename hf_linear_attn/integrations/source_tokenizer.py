@@ -28,7 +28,7 @@ def read_tokenizer(source: str, where: dict[str, Any]) -> PreTrainedTokenizerBas
         return None
     try:
         return AutoTokenizer.from_pretrained(source, **where)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except Exception as error:  # the tokenizers library has no narrower one
         raise ValueError(f"the tokenizer of {source} cannot be read: {error}") from error
 
 

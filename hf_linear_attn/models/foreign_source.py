@@ -10,6 +10,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from hf_linear_attn.models.configuration import LinearAttnConfig
 from hf_linear_attn.models.conversion import trunk_prefix
 from hf_linear_attn.models.foreign_config import weight_map
+from hf_linear_attn.models.generation_settings import check_generation_settings
 from hf_linear_attn.models.gguf_source import dense_keywords, forget_packing, gguf_errors
 from hf_linear_attn.models.saved_weights import check_numbers, check_shards
 from hf_linear_attn.models.weight_maps import head_of
@@ -30,6 +31,7 @@ def read_source(
         ValueError: it cannot be read, lacks weights of the trunk, or has some that are no numbers.
     """
     check_shards(path)
+    check_generation_settings(path, keywords)
     try:
         with gguf_errors(keywords):
             source, info = _source_class(config, head).from_pretrained(

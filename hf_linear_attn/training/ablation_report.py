@@ -13,6 +13,9 @@ from hf_linear_attn.training.ablation_grid import Cell, Grid, Metric
 from hf_linear_attn.training.atomic_files import write_atomically
 from hf_linear_attn.training.spread import spread
 
+TABLE, PAGE, PLOT = "table.csv", "table.md", "plot.png"
+"""What is written of an ablation."""
+
 _NONE = "–"
 
 
@@ -91,11 +94,11 @@ def write_report(grid: Grid, results: Sequence[CellResult], folder: Path) -> Non
     """
     from matplotlib import rc_context
 
-    write_atomically(folder / "table.csv", _csv(grid, results))
-    write_atomically(folder / "table.md", _markdown(grid, results))
+    write_atomically(folder / TABLE, _csv(grid, results))
+    write_atomically(folder / PAGE, _markdown(grid, results))
     # A dollar sign in a name begins no formula.
     with rc_context({"text.parse_math": False}):
-        _plot(grid, results, folder / "plot.png")
+        _plot(grid, results, folder / PLOT)
 
 
 def _csv(grid: Grid, results: Sequence[CellResult]) -> str:

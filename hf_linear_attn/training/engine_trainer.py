@@ -12,6 +12,7 @@ from hf_linear_attn.training.atomic_files import replaced_files
 from hf_linear_attn.training.best_checkpoint import BestCheckpoint, best_beside, check_best
 from hf_linear_attn.training.engines import engine_of
 from hf_linear_attn.training.running_loss import RunningLoss
+from hf_linear_attn.training.sealed_model import unseal_model
 
 
 class EngineTrainer(Trainer):
@@ -110,6 +111,7 @@ class EngineTrainer(Trainer):
         # A checkpoint is sealed when it is complete; the model of the run is read as it stands.
         with replaced_files(folder, last="model") as complete:
             super()._save(str(complete), state_dict)
+            unseal_model(folder)
 
     def take_whole_model(self) -> None:
         """After the last save: `model` becomes the saved one, whole on this process.

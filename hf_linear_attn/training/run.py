@@ -31,7 +31,6 @@ from hf_linear_attn.training.run_files import (
     RunFiles,
     check_same_data,
     save_final_state,
-    seal_model,
 )
 from hf_linear_attn.training.run_folder import (
     STATE_FILE,
@@ -40,6 +39,7 @@ from hf_linear_attn.training.run_folder import (
     resolve_arguments,
 )
 from hf_linear_attn.training.saved_files import DamagedFileError, check_saved_model
+from hf_linear_attn.training.sealed_model import seal_model
 from hf_linear_attn.training.trainer import RecipeTrainer
 
 

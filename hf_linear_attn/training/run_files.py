@@ -13,7 +13,6 @@ from hf_linear_attn.training.fingerprint import read_fingerprint, write_fingerpr
 from hf_linear_attn.training.rotation import remove_old_checkpoints
 from hf_linear_attn.training.run_file import write_run_file
 from hf_linear_attn.training.run_folder import DATA_FILE, STATE_FILE, RunFolder
-from hf_linear_attn.training.saved_files import model_files
 
 
 class RunFiles(TrainerCallback):
@@ -112,15 +111,6 @@ def check_same_data(folder: RunFolder, fingerprint: dict[str, str]) -> None:
             "`datasets` is damaged; bring the old text back, delete the cache, or choose another "
             "output_dir (nothing was changed)"
         )
-
-
-def seal_model(folder: Path) -> None:
-    """Write checksums of the run's model, by which damage shows when the run is started again.
-
-    Args:
-        folder: the output folder; the model is saved in it.
-    """
-    write_checksums(folder, model_files(folder))
 
 
 def save_final_state(folder: Path, state: TrainerState) -> None:

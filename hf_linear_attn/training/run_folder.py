@@ -24,6 +24,7 @@ from hf_linear_attn.training.checkpoints import (
 from hf_linear_attn.training.fingerprint import read_fingerprint
 from hf_linear_attn.training.run_file import RUN_FILE, may_be_replaced
 from hf_linear_attn.training.saved_files import DamagedFileError, read_json
+from hf_linear_attn.training.sealed_model import check_not_edited
 from hf_linear_attn.training.yaml_files import read_yaml_mapping
 
 # Beside the run's arguments: which data it has begun with.
@@ -119,6 +120,8 @@ def open_run_folder(path: Path, arguments: dict[str, Any]) -> RunFolder:
     _check_unchanged(path, arguments)
     checkpoint = newest_checkpoint(path)
     if checkpoint is not None:
+        if (path / STATE_FILE).is_file():
+            check_not_edited(path)
         check_checkpoint(checkpoint)
         if arguments.get("load_best_model_at_end"):
             check_best_beside(checkpoint)

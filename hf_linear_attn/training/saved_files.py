@@ -14,6 +14,7 @@ from hf_linear_attn.training.checksums import CHECKSUMS_FILE, file_checksum
 
 WEIGHTS_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
+GENERATION_FILE = "generation_config.json"
 _NUMBERS = ("F64", "F32", "F16", "BF16")
 _TOKENIZER_FILES = ("tokenizer_config.json", "tokenizer.json")
 # Their symbols are fixed and saved nowhere.
@@ -25,7 +26,7 @@ class DamagedFileError(Exception):
 
 
 def check_model(folder: Path) -> None:
-    """Read config and tokenizer of a saved model, and open its weights.
+    """Read config, settings and tokenizer of a saved model, and open its weights.
 
     Raises:
         DamagedFileError: a file is missing, cut off or unreadable.
@@ -34,6 +35,8 @@ def check_model(folder: Path) -> None:
     if config.get("model_type") not in _WITHOUT_TOKENIZER:
         for name in _TOKENIZER_FILES:
             read_json(folder / name)
+    if (folder / GENERATION_FILE).is_file():
+        read_json(folder / GENERATION_FILE)
     check_weights(folder)
 
 
@@ -43,7 +46,7 @@ def model_files(folder: Path) -> list[Path]:
     Raises:
         DamagedFileError: the index of the weights is damaged.
     """
-    named = ("config.json", *_TOKENIZER_FILES, INDEX_FILE)
+    named = ("config.json", GENERATION_FILE, *_TOKENIZER_FILES, INDEX_FILE)
     there = [folder / name for name in named if (folder / name).is_file()]
     return [*there, *_weight_files(folder)]
 
@@ -149,6 +152,18 @@ def check_checksums(checkpoint: Path) -> None:
             _refuse(file, "is missing")
         if file_checksum(file) != expected:
             _refuse(file, f"is not what was saved (it differs from {CHECKSUMS_FILE})")
+
+
+def changed_files(folder: Path) -> list[Path]:
+    """The files that are there and are not those that were saved; without sums there are none.
+
+    Raises:
+        DamagedFileError: the checksums cannot be read.
+    """
+    if not (folder / CHECKSUMS_FILE).is_file():
+        return []
+    sums = {folder / name: sha for name, sha in read_json(folder / CHECKSUMS_FILE).items()}
+    return [file for file, sha in sums.items() if file.is_file() and file_checksum(file) != sha]
 
 
 def _check_tensors(file: Path) -> None:

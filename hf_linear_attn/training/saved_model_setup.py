@@ -8,6 +8,7 @@ from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 
 from hf_linear_attn.models import CONFIG_CLASSES, LinearAttnConfig
 from hf_linear_attn.models.foreign_config import WEIGHT_MAPS
+from hf_linear_attn.models.generation_settings import check_generation_settings
 from hf_linear_attn.models.saved_weights import check_no_pickle, check_numbers
 from hf_linear_attn.training.casting import did_you_mean
 from hf_linear_attn.training.saved_files import (
@@ -76,6 +77,7 @@ def saved_config(
         ValueError: no saved model that can be used, or one of another attention.
     """
     check_saved_files(source)
+    _check_generation_settings(source)
     try:
         config = AutoConfig.from_pretrained(source, trust_remote_code=False)
     except OSError as error:
@@ -104,6 +106,13 @@ def saved_config(
             "trained; take the model before it was quantised"
         )
     return config
+
+
+def _check_generation_settings(source: str) -> None:
+    try:
+        check_generation_settings(source)
+    except ValueError as error:
+        raise ValueError(f"model_name_or_path: {error}") from error
 
 
 def apply_to_saved(config: LinearAttnConfig, fields: dict[str, Any], source: str) -> None:

@@ -15,7 +15,7 @@ from hf_linear_attn.training.children import end_children_with_this_process
 CPU_SECONDS = ".cpu_seconds"
 # What stands there until a start has ended, and for good where it was killed with its starter.
 _UNKNOWN = "unknown"
-_LOCK = ".lock"
+LOCK = ".lock"
 
 
 @contextlib.contextmanager
@@ -27,7 +27,7 @@ def alone_in(folder: Path) -> Iterator[None]:
     """
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        with FileLock(folder / _LOCK, timeout=0):
+        with FileLock(folder / LOCK, timeout=0):
             yield
     except Timeout as error:
         raise ValueError(
@@ -48,7 +48,7 @@ def launch(command: Sequence[str], environment: Mapping[str, str], log: Path, se
         The exit code.
     """
     end_children_with_this_process()
-    earlier = seconds.read_text(encoding="utf-8") if seconds.is_file() else ""
+    earlier = seconds.read_text(encoding="utf-8", errors="replace") if seconds.is_file() else ""
     write_atomically(seconds, f"{earlier}{_UNKNOWN}\n")
     before = os.times()
     try:
@@ -69,9 +69,19 @@ def launch(command: Sequence[str], environment: Mapping[str, str], log: Path, se
 
 
 def cpu_seconds(file: Path) -> float | None:
-    """CPU seconds of all starts of a run; None where those of one are not known."""
-    lines = file.read_text(encoding="utf-8").split() if file.is_file() else [_UNKNOWN]
-    return None if _UNKNOWN in lines else sum(map(float, lines))
+    """CPU seconds of all starts of a run; None where those of one are not known.
+
+    Raises:
+        ValueError: the file holds something else.
+    """
+    try:
+        lines = file.read_text(encoding="utf-8").split() if file.is_file() else [_UNKNOWN]
+        return None if _UNKNOWN in lines else sum(map(float, lines))
+    except ValueError as error:
+        raise ValueError(
+            f"{file} is damaged: expected the CPU seconds of a start in each line; delete it, and "
+            "the time of that run counts as not known"
+        ) from error
 
 
 def _nothing() -> None:

@@ -1,10 +1,11 @@
 """What the runs have measured, and its JSON form."""
 
 import json
+import reprlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin, get_type_hints
 
 
 @dataclass(frozen=True)
@@ -73,12 +74,38 @@ class Figures:
 
 
 def read_figures(file: Path) -> Figures:
-    """What `Figures.as_json` wrote."""
-    content = json.loads(file.read_text(encoding="utf-8"))
-    experiments = {name: _experiment(each) for name, each in content["experiments"].items()}
+    """What `Figures.as_json` wrote.
+
+    Raises:
+        ValueError: the file holds something else.
+    """
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+        experiments = {name: _experiment(each) for name, each in content["experiments"].items()}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(
+            f"{file} does not hold the figures of this program ({type(error).__name__}: {error}); "
+            "put back what it has written there, or delete it: the runs are read again"
+        ) from error
     return Figures(experiments)
 
 
 def _experiment(content: Mapping[str, Any]) -> ExperimentFigures:
-    runs = [RunFigures(**run) for run in content["runs"]]
-    return ExperimentFigures(**{**content, "runs": runs})
+    runs = [_typed(RunFigures, run) for run in content["runs"]]
+    return _typed(ExperimentFigures, {**content, "runs": runs})
+
+
+def _typed(made: type, fields: Mapping[str, Any]) -> Any:
+    """A dataclass of values that have its types; a whole number is a float, too."""
+    for name, kind in get_type_hints(made).items():
+        if name in fields and not _fits(fields[name], kind):
+            raise TypeError(f"{name} is {reprlib.repr(fields[name])}")
+    return made(**fields)
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    if get_origin(kind) is list:
+        return isinstance(value, list) and all(_fits(v, *get_args(kind)) for v in value)
+    if get_origin(kind) is dict:
+        return isinstance(value, dict) and all(_fits(v, get_args(kind)[1]) for v in value.values())
+    return type(value) in ((int, float) if kind is float else (kind,))

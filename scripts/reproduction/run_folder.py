@@ -1,6 +1,5 @@
 """What a finished run says of itself: its results, and the card it has written."""
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 import safetensors
 import torch
 
-from ablate import RESULTS_FILE
+from hf_linear_attn.training.results_file import ResultsFile
 from reproduction.figures import RunFigures
 
 _CONDITIONS = ("device", "torch", "transformers", "hf_linear_attn")
@@ -22,14 +21,14 @@ def run_figures(folder: Path, model: str, seed: int, steps: int) -> RunFigures:
         model: row of the grid.
         seed, steps: its settings.
     """
-    results = json.loads((folder / RESULTS_FILE).read_text(encoding="utf-8"))
+    results = ResultsFile(folder)
     card = (folder / "README.md").read_text(encoding="utf-8")
     return RunFigures(
         model=model,
         seed=seed,
-        perplexity=results["eval_perplexity"],
-        loss=results["eval_loss"],
-        unigram_perplexity=results["eval_unigram_perplexity"],
+        perplexity=results.get("eval_perplexity", float),
+        loss=results.get("eval_loss", float),
+        unigram_perplexity=results.get("eval_unigram_perplexity", float),
         steps=steps,
         parameters=_parameters(folder / "model.safetensors"),
         predicted=int(

@@ -75,6 +75,56 @@ def test_files_that_are_damaged_or_missing_are_one_sentence(folder, tmp_path, mo
             load_saved_model(str(folder))
 
 
+def test_settings_of_generation_come_along_or_are_refused(folder):
+    file = folder / "generation_config.json"
+    hla.CosformerForCausalLM(hla.CosformerConfig(**TINY)).save_pretrained(folder)
+    file.write_text('{"do_sample": true, "temperature": 0.3}')
+    assert load_saved_model(str(folder)).model.generation_config.temperature == 0.3
+    file.write_text('{"do_sample": true, "temperature": 0.3')
+    refused(folder, r"m/generation_config\.json is not readable JSON, so that what it sets for")
+
+
+@pytest.mark.parametrize("name", ["README.md", "conversion.md", "attention_transfer.png"])
+def test_a_link_that_leads_out_of_the_folder_is_not_handed_on(folder, tmp_path, name):
+    (tmp_path / "m-secret").write_text("a secret")
+    for target in ("../m-secret", tmp_path / "m-secret"):
+        (folder / name).symlink_to(target)
+        refused(folder, rf"m/{name} is a link that leads out of the folder.*or remove it")
+        (folder / name).unlink()
+    (folder / "inner").mkdir()
+    (folder / "inner" / "page").write_text("page")
+    (folder / name).symlink_to("inner/page")
+    (tmp_path / "link").symlink_to("m")
+    saved = load_saved_model(str(tmp_path / "link"))
+    assert [saved.card, *(page.name for page in saved.pages)] == (
+        ["page"] if name == "README.md" else [None, name]
+    )
+
+
+def test_links_of_the_hubs_own_cache_lead_to_its_blobs_alone(folder, tmp_path):
+    repository = tmp_path / "models--me--tiny"
+    snapshot, blobs = repository / "snapshots" / "0123abc", repository / "blobs"
+    snapshot.parent.mkdir(parents=True)
+    blobs.mkdir()
+    folder.rename(snapshot)
+    (snapshot / "README.md").symlink_to("../../blobs/6c6c")
+    (blobs / "6c6c").write_text("a card")
+    assert load_saved_model(str(snapshot)).card == "a card"
+    # The same layout under other names is no cache.
+    repository.rename(tmp_path / "tiny")
+    refused(tmp_path / "tiny" / "snapshots" / "0123abc", "README.md is a link that leads out of")
+    (tmp_path / "tiny").rename(repository)
+    # A stranger's cache, whose blobs are links themselves.
+    (tmp_path / "6c6c").write_text("a secret")
+    (blobs / "6c6c").unlink()
+    (blobs / "6c6c").symlink_to(tmp_path / "6c6c")
+    refused(snapshot, "README.md is a link that leads out of")
+    (blobs / "6c6c").unlink()
+    blobs.rmdir()
+    blobs.symlink_to(tmp_path)
+    refused(snapshot, "README.md is a link that leads out of")
+
+
 def card_of_a_recipe(tmp_path, path):
     facts = dataclasses.replace(FACTS, path=path)
     return write_model_card(tmp_path, facts).read_text(encoding="utf-8")

@@ -94,6 +94,21 @@ def test_a_killed_first_save_begins_again(settings, capsys):
     assert steps_with("again", "eval_loss") == [0, 2, 4, 6]
 
 
+def test_a_longer_run_does_not_replace_what_a_person_has_made_of_the_model(settings, fails):
+    command = [*settings, "--output_dir", "run"]
+    longer = [*command, "--max_steps", "7"]
+    MLM.main(command)
+    file = Path("run/model.safetensors")
+    # Other metadata: weights that can be loaded as well as before.
+    file.write_bytes(file.read_bytes().replace(b'"format":"pt"', b'"format":"PT"', 1))
+    before = snapshot(Path("run"))
+    assert f"{file} differs from what the finished run has saved" in fails(longer)
+    assert snapshot(Path("run")) == before
+    file.rename("mine")
+    MLM.main(longer)
+    assert file.is_file()
+
+
 def test_other_training_text_is_refused_when_a_run_goes_on(settings, fails):
     command = [*settings, "--output_dir", "run"]
     MLM.main(command)

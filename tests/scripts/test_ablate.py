@@ -117,6 +117,23 @@ def test_two_starts_do_not_run_the_same_grid(grid):
     assert not Path("calls.txt").exists()
 
 
+@pytest.mark.parametrize("name", ["table.md", "table.csv", "plot.png"])
+def test_tables_and_plots_of_a_person_are_not_replaced(grid, name):
+    file = Path("out", name)
+    file.parent.mkdir()
+    file.write_text("mine")
+    with pytest.raises(ValueError, match=rf"output_dir out holds {name}, and no run .*nothing was"):
+        ABLATE.main(grid)
+    assert [path.name for path in Path("out").iterdir()] == [name]
+    assert file.read_text() == "mine"
+    assert not Path("calls.txt").exists()
+    file.rename("out/mine")
+    ABLATE.main(grid)
+    file.write_text("")  # now it is the program's own
+    ABLATE.main(grid)
+    assert file.read_bytes()
+
+
 def test_a_run_that_refuses_other_settings_does_not_count_as_finished(grid, capsys):
     ABLATE.main(grid)
     for _ in range(2):
@@ -138,6 +155,44 @@ def test_a_result_that_is_no_finite_number_is_a_failure(grid, capsys):
     with pytest.raises(SystemExit):
         ABLATE.main(grid)
     assert "eval_loss is nan" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("[1]", "is damaged: it holds no mapping; put the file back"),
+        ("null", "is damaged: it holds no mapping; put the file back"),
+        ("[" * 100_000, "is not readable JSON; put the file back"),
+        ('{"eval_loss": 1' + "0" * 400 + "}", ": eval_loss is 1000"),
+        ('{"eval_loss": true}', ": eval_loss is True, expected a number; put the file back"),
+        ('{"eval_loss": null}', ": eval_loss is None, expected a number; put the file back"),
+    ],
+    ids=["list", "null", "deep", "huge", "true", "nothing"],
+)
+def test_a_damaged_result_is_a_failure_that_names_its_file(grid, capsys, content, words):
+    ABLATE.main(grid)
+    Path("out/one/seed-1/all_results.json").write_text(content)
+    with pytest.raises(SystemExit) as left:
+        ABLATE.main(grid)
+    assert left.value.code == 1
+    out = capsys.readouterr().out
+    assert "x one, seed 1 failed: out/one/seed-1/all_results.json" in out
+    assert words in out
+    assert "delete the folder out/one/seed-1 to run this again" in out
+    assert len(calls()) == 4
+    shutil.rmtree("out/one/seed-1")
+    ABLATE.main(grid)
+    assert calls()[4:] == ["one 1"]
+
+
+def test_a_mark_of_a_finished_run_that_is_damaged_is_none(grid):
+    ABLATE.main(grid)
+    mark = Path("out/one/seed-1.finished.yaml")
+    sound = mark.read_bytes()
+    mark.write_bytes(b"\xff\xfe")
+    ABLATE.main(grid)
+    assert calls()[4:] == ["one 1"]
+    assert mark.read_bytes() == sound
 
 
 def test_a_baseline_stands_beside_each_figure(grid, capsys):

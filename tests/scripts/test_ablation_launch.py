@@ -59,6 +59,17 @@ def test_starts_are_given_their_environment_and_their_seconds_are_added(tmp_path
     assert cpu_seconds(tmp_path / "none") is None
 
 
+@pytest.mark.parametrize("content", [b"1.5\nmany\n", b"\xff\xfe"])
+def test_seconds_that_are_damaged_are_named(tmp_path, content):
+    file = tmp_path / "seed-1.cpu_seconds"
+    file.write_bytes(content)
+    with pytest.raises(ValueError, match=r"seed-1\.cpu_seconds is damaged: .*; delete it, and the"):
+        cpu_seconds(file)
+    assert launch([sys.executable, "-c", ""], {}, tmp_path / "log", file) == 0
+    with pytest.raises(ValueError, match=r"is damaged"):
+        cpu_seconds(file)
+
+
 def test_the_seconds_of_a_start_that_was_interrupted_are_known(tmp_path, monkeypatch):
     def interrupted(*args, **kwargs):
         raise KeyboardInterrupt

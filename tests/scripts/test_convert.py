@@ -336,6 +336,9 @@ def test_a_source_without_a_tokenizer_and_one_with_a_broken_one(source, tmp_path
     folder = source("bert")
     (folder / "tokenizer.json").write_text("{")
     refused(capsys, "the tokenizer of", folder, "--to", "softmax", "--output", tmp_path / "a")
+    for content in ("[]", '{"tokenizer_class": 3}'):
+        (folder / "tokenizer_config.json").write_text(content)
+        refused(capsys, "the tokenizer of", folder, "--to", "softmax", "--output", tmp_path / "a")
     for file in folder.glob("tokenizer*"):
         file.unlink()
     CONVERT.main([str(folder), "--to", "softmax", "--output", str(tmp_path / "b")])

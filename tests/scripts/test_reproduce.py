@@ -209,6 +209,81 @@ def test_an_experiment_that_is_left_out_stays_on_the_page(program):
     assert list(kept) == ["masked", "long"]
 
 
+@pytest.mark.parametrize(
+    "name", ["results.md", "results.json", "images/results-causal.png", "long/table.csv"]
+)
+def test_files_of_a_person_are_not_replaced(program, name):
+    file = Path("runs/results", name)
+    file.parent.mkdir(parents=True)
+    file.write_text("mine")
+    with pytest.raises(ValueError, match=rf"holds {Path(name).name}|holds {name}, and no run of"):
+        reproduce.main([*program, "--only", "long"])
+    assert [path for path in Path("runs").rglob("*") if path.is_file()] == [file]
+    assert not Path("calls.txt").exists()
+    assert not Path("measured.txt").exists()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "[]", "null", "3", "{", "", "{}", '{"experiments": 3}', '{"experiments": {"long": []}}',
+        "[" * 100_000,
+    ],
+)  # fmt: skip
+def test_figures_that_are_damaged_are_named_before_anything_is_run(program, content):
+    reproduce.main([*program, "--only", "long"])
+    Path("calls.txt").unlink()
+    Path("runs/results/results.json").write_text(content)
+    with pytest.raises(ValueError, match=r"results\.json does not hold the figures .*or delete it"):
+        reproduce.main([*program, "--only", "masked"])
+    assert not Path("calls.txt").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("loss", "x", "TypeError: loss is 'x'"),
+        ("loss", True, "TypeError: loss is True"),
+        ("conditions", {"torch": 2}, "TypeError: conditions is {'torch': 2}"),
+        ("cpu_minutes", {"softmax": None}, "TypeError: cpu_minutes is {'softmax': None}"),
+        ("data", [3], r"TypeError: data is \[3\]"),
+        ("speed", 1, "TypeError: .*'speed'"),
+    ],
+)
+def test_a_figure_of_another_kind_is_named(tmp_path, name, value, words):
+    run = RunFigures("softmax", 1, 20.0, 3, 25.0, 9, 10, 4, {"torch": "2.0"})
+    figures = Figures({"long": ExperimentFigures([run], 2048, {"softmax": 1.5}, {"softmax": 2})})
+    file = tmp_path / "results.json"
+    file.write_text(figures.as_json())
+    assert read_figures(file) == figures
+    content = json.loads(file.read_text())
+    experiment = content["experiments"]["long"]
+    (experiment if name in ("cpu_minutes", "data") else experiment["runs"][0])[name] = value
+    file.write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=rf"results\.json does not hold the figures .*{words}"):
+        read_figures(file)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "[]", "null", "{", "{}", '{"seconds": {"a": 1}}', '{"seconds": {"a": 1}, "settings": {}}',
+        '{"seconds": {"a": "x"}, "settings": {"a": {}}}', '{"seconds": 3, "settings": {"a": {}}}',
+        '{"seconds": {"a": 0}, "settings": {"a": {}}}', '{"mine": 1}', "[" * 100_000,
+        '{"seconds": {"a": NaN}, "settings": {"a": {}}}',
+        '{"seconds": {"a": true}, "settings": {"a": {}}}',
+    ],
+)  # fmt: skip
+def test_times_of_a_step_that_are_damaged_are_named(program, content):
+    file = Path("runs/results/long/step_seconds.json")
+    file.parent.mkdir(parents=True)
+    file.write_text(content)
+    with pytest.raises(ValueError, match=r"long/step_seconds\.json .*; put back .* or delete it"):
+        reproduce.main([*program, "--only", "long"])
+    assert file.read_text() == content
+    assert not Path("calls.txt").exists()
+
+
 def test_runs_under_other_conditions_are_told_apart(program):
     reproduce.main([*program, "--only", "long"])
     Path("card.md").write_text(CARD.replace("| torch | 2.0 |", "| torch | 2.1 |"))

@@ -222,12 +222,13 @@ def test_other_attentions_are_proposed_only_where_they_take_the_same_fields():
         ("model.safetensors", b"\x00garbage" * 9, r"model\.safetensors is damaged or cut off"),
         ("config.json", b"{", r"config\.json is not readable JSON"),
         ("config.json", b"[]", r"config\.json is damaged"),
+        ("generation_config.json", b"{", r"^model_name_or_path: .*generation_config\.json is not"),
     ],
 )
 def test_broken_files_of_a_saved_model_are_named(saved, tmp_path, name, content, message):
     folder = tmp_path / "copy"
     shutil.copytree(saved, folder)
-    (folder / name).unlink()
+    (folder / name).unlink(missing_ok=True)
     if content is not None:
         (folder / name).write_bytes(content)
     args = ModelArguments(attention="softmax", model_name_or_path=str(folder))

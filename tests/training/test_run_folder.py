@@ -26,6 +26,7 @@ from hf_linear_attn.training.run_folder import (
     open_run_folder,
     resolve_arguments,
 )
+from hf_linear_attn.training.sealed_model import seal_model
 from hf_linear_attn.training.tokenizer import load_or_train_tokenizer
 from tests.training.run_arguments import ARGUMENTS, resolved, snapshot
 from tests.training.tiny_run import make_trainer, rows
@@ -177,6 +178,28 @@ def test_a_finished_run_is_recognised_and_can_be_made_longer(run):
     assert open_run_folder(run, resolved(run)) == RunFolder(run, finished=True)
     longer = open_run_folder(run, resolved(run, "--max_steps", "12"))
     assert longer == RunFolder(run, run / "checkpoint-4")
+
+
+def test_what_a_person_has_made_of_a_finished_model_is_not_replaced(run):
+    for file in (run / "checkpoint-4").iterdir():
+        if file.name in ("config.json", "model.safetensors", "tokenizer.json"):
+            shutil.copy(file, run)
+    seal_model(run)
+    longer = resolved(run, "--max_steps", "12")
+    config = run / "config.json"
+    config.write_text(config.read_text().replace("{", '{"note": "mine",', 1))
+    before = snapshot(run)
+    # Nothing says that the run was finished: the model is one that it was saving.
+    assert open_run_folder(run, longer) == RunFolder(run, run / "checkpoint-4")
+    finish(run, 6)
+    with pytest.raises(ValueError, match=r"run/config\.json differs .*move it .*nothing was chan"):
+        open_run_folder(run, longer)
+    assert open_run_folder(run, resolved(run)).finished
+    (run / "trainer_state.json").unlink()
+    assert snapshot(run) == before
+    finish(run, 6)
+    config.rename(run / "mine.json")
+    assert open_run_folder(run, longer) == RunFolder(run, run / "checkpoint-4")
 
 
 def test_a_finished_run_of_epochs_is_recognised_by_its_epochs(run):

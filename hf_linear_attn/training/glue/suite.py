@@ -10,15 +10,16 @@ from typing import Any
 
 from hf_linear_attn.training.arguments import ModelArguments
 from hf_linear_attn.training.casting import did_you_mean
+from hf_linear_attn.training.earlier_start import check_may_write
 from hf_linear_attn.training.glue.arguments import GlueArguments
 from hf_linear_attn.training.glue.labels import checkpoint_classes
 from hf_linear_attn.training.glue.tasks import TASKS
 from hf_linear_attn.training.model_setup import build_config
 from hf_linear_attn.training.run_file import RUN_FILE
-from hf_linear_attn.training.saved_files import DamagedFileError, read_json
 
-RESULTS_FILE = "all_results.json"
-_ADVICE = "the table is made of it: put it back, or delete the folder to run this again"
+TABLE, PLOT = "results.csv", "results.png"
+"""What is written of a suite."""
+
 _FROM_MNLI = ("mrpc", "rte", "stsb")
 
 
@@ -78,8 +79,8 @@ def plan(args: GlueArguments, build: Callable[[dict, dict], GlueArguments]) -> l
             over it.
 
     Raises:
-        ValueError: settings that cannot be used, a folder that is a single run's, or an
-            `mnli_checkpoint` that is no model of MNLI.
+        ValueError: settings that cannot be used, a folder that is a single run's or holds tables of
+            a person, or an `mnli_checkpoint` that is no model of MNLI.
     """
     names, task = args.task.task_names(), args.task
     if task.is_suite:
@@ -90,6 +91,7 @@ def plan(args: GlueArguments, build: Callable[[dict, dict], GlueArguments]) -> l
                 f"output_dir {args.output_dir} is a single run's folder; choose another one for "
                 "several runs (nothing was changed)"
             )
+        check_may_write(args.output_dir, (TABLE, PLOT), (f"*/seed-*/{RUN_FILE}",))
     if task.mnli_checkpoint:
         if not set(names) & set(_FROM_MNLI):
             raise ValueError(
@@ -97,21 +99,6 @@ def plan(args: GlueArguments, build: Callable[[dict, dict], GlueArguments]) -> l
             )
         _check_mnli_checkpoint(task.mnli_checkpoint, args.model)
     return [_cell(args, name, seed, build) for name in names for seed in _seeds(args)]
-
-
-def read_results(folder: Path) -> dict[str, Any]:
-    """What a finished run has measured.
-
-    Raises:
-        ValueError: its file is missing, damaged or of another kind.
-    """
-    try:
-        results = read_json(folder / RESULTS_FILE)
-    except DamagedFileError as error:
-        raise ValueError(f"the run in {folder} is finished, but {error}; {_ADVICE}") from error
-    if "eval_split" not in results:
-        raise ValueError(f"{folder / RESULTS_FILE} does not say what was evaluated; {_ADVICE}")
-    return results
 
 
 def _check_mnli_checkpoint(name: str, model: ModelArguments) -> None:

@@ -10,7 +10,6 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from rich.table import Table
 
@@ -21,7 +20,7 @@ from hf_linear_attn.training.glue.report import (
     metric_prefix,
     metric_title,
 )
-from hf_linear_attn.training.glue.suite import Cell, read_results
+from hf_linear_attn.training.glue.suite import PLOT, TABLE, Cell
 from hf_linear_attn.training.glue.tasks import (
     EVALUATION_SPLITS,
     GLUE_TASKS,
@@ -35,6 +34,7 @@ from hf_linear_attn.training.published import (
     printable_rows,
     published_table,
 )
+from hf_linear_attn.training.results_file import ResultsFile
 from hf_linear_attn.training.spread import spread
 
 # Which published table has models of that attention, and what its columns are in our words.
@@ -77,15 +77,17 @@ def read_lines(cells: Sequence[Cell]) -> list[Line]:
     """What the finished runs have measured, a line a metric.
 
     Raises:
-        ValueError: see `read_results`.
+        ValueError: a run's results are missing or damaged.
     """
     lines = []
     for name in dict.fromkeys(cell.task for cell in cells):
         mine = [cell for cell in cells if cell.task == name]
-        results = [read_results(cell.folder) for cell in mine]
+        results = [ResultsFile(cell.folder) for cell in mine]
+        for each in results:
+            each.get("eval_split", str)  # of every run: which rows were evaluated
         metrics = mine[0].args.task.metrics or _metrics(name, results[0])
         for prefix in map(metric_prefix, (*EVALUATION_SPLITS, *TEST_SPLITS)):
-            if f"{prefix}_split" in results[0]:
+            if f"{prefix}_split" in results[0].content:
                 lines += [_line(name, prefix, metric, results) for metric in metrics]
     return lines
 
@@ -160,7 +162,7 @@ def published(attention: str, lines: Sequence[Line]) -> tuple[Table, list[str]] 
 def write_results(folder: Path, lines: Sequence[Line], seeds: Sequence[int]) -> Path:
     """Write `results.csv`: a line a metric, a column a seed, all as fractions."""
     folder.mkdir(parents=True, exist_ok=True)
-    target = folder / "results.csv"
+    target = folder / TABLE
     with written_anew(target) as path, open(path, "w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         columns = ["rows", "mean", "deviation", "constant", *(f"seed {seed}" for seed in seeds)]
@@ -192,33 +194,37 @@ def draw_results(folder: Path, lines: Sequence[Line]) -> Path:
     axes.set_xticks(places, list(scores))
     axes.set_ylabel("score (%)")
     axes.legend()
-    target = folder / "results.png"
+    target = folder / PLOT
     with written_anew(target) as path:
         figure.savefig(path, format="png", dpi=120)
     return target
 
 
-def _line(name: str, prefix: str, metric: str, results: Sequence[Mapping[str, Any]]) -> Line:
+def _line(name: str, prefix: str, metric: str, results: Sequence[ResultsFile]) -> Line:
     first = results[0]
+    named = first.content.get("positive_class") is not None
     return Line(
         name,
-        first[f"{prefix}_split"],
+        first.get(f"{prefix}_split", str),
         metric,
-        tuple(r[f"{prefix}_{metric}"] for r in results),
-        tuple(r[f"{prefix}_baseline_{metric}"] for r in results),
-        first[f"{prefix}_rows"],
-        first[f"{prefix}_is_sample"],
-        first["positive_class"],
+        tuple(r.get(f"{prefix}_{metric}", float) for r in results),
+        tuple(r.get(f"{prefix}_baseline_{metric}", float) for r in results),
+        first.get(f"{prefix}_rows", int),
+        first.get(f"{prefix}_is_sample", bool),
+        first.get("positive_class", str) if named else None,
     )
 
 
-def _metrics(name: str, results: Mapping[str, Any]) -> Sequence[str]:
+def _metrics(name: str, results: ResultsFile) -> Sequence[str]:
     """The metrics of a task; of a custom one those that were measured."""
     if name != "custom":
         return find_task(name).metrics
     start = "eval_baseline_"
-    known = [key.removeprefix(start) for key in results if key.startswith(start)]
-    return [metric for metric in known if metric != "score"]
+    known = [key.removeprefix(start) for key in results.content if key.startswith(start)]
+    metrics = [metric for metric in known if metric != "score"]
+    if not metrics:
+        raise results.refusal(f"{results.file} names no metric")
+    return metrics
 
 
 def _where(split: str) -> str:

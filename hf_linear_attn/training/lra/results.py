@@ -1,10 +1,9 @@
 """What a run has measured, and its table beside the published rows of the same protocol."""
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -20,6 +19,7 @@ from hf_linear_attn.training.published import (
     printable_rows,
     published_tables,
 )
+from hf_linear_attn.training.results_file import ResultsFile
 
 AVERAGED = ("listops", "text", "retrieval", "image", "pathfinder")
 """The tasks of a published average; Path-X is not among them."""
@@ -87,13 +87,22 @@ def read_results(folder: Path) -> LraResults:
     """The results of a finished run.
 
     Raises:
-        ValueError: the folder holds none.
+        ValueError: the folder holds none, or they are damaged.
     """
-    try:
-        content = json.loads((folder / "all_results.json").read_text(encoding="utf-8"))
-        return LraResults(**{field.name: content[field.name] for field in fields(LraResults)})
-    except (OSError, ValueError, KeyError) as error:
-        raise ValueError(f"{folder} holds no results of a Long Range Arena run: {error}") from error
+    file = ResultsFile(folder)
+    found = {name: _field(file, name, kind) for name, kind in get_type_hints(LraResults).items()}
+    if found["preset"] not in PRESETS:
+        raise file.wrong("preset", f"one of {', '.join(PRESETS)}")
+    return LraResults(**found)
+
+
+def _field(file: ResultsFile, name: str, kind: Any) -> Any:
+    if kind != list[str]:
+        return file.get(name, kind)
+    found = file.get(name, list)
+    if not all(isinstance(item, str) for item in found):
+        raise file.wrong(name, "a list of texts")
+    return found
 
 
 def published_of(preset: Preset) -> list[PublishedTable]:

@@ -76,6 +76,10 @@ def carry_out_all(
         run.check()
     console = Console(quiet=made[0].training.process_index > 0)
     waiting = [run for run in made if not _is_finished(run)]
+    if base is not None:
+        for run in made:
+            if run not in waiting:
+                read_results(run.output_dir)  # what is damaged shows before others are trained
     for run in made:
         # Only behind the last one that trains do the processes part.
         carry_out(run, console, last=not waiting or run is waiting[-1])

@@ -19,11 +19,13 @@ from tests.hostile.given import (
     copy,
     folder,
     remove,
+    symlink,
     write,
     write_json,
 )
 
 _WEIGHTS, _CONFIG = "saved/model.safetensors", "saved/config.json"
+_GENERATION, _HALF_SETTINGS = "saved/generation_config.json", '{"temperature": 0.3'
 _ROBERTA = "roberta.encoder.layer.0.attention.self.query.weight"
 
 
@@ -99,6 +101,8 @@ CASES = [
     _convert("config-list", "a config.json that is a list", "saved/config.json is damaged: it holds no mapping; save or download the checkpoint again", write(_CONFIG, "[]")),
     _convert("config-type", "an unknown model type", "The checkpoint you are trying to load has model type `magic` but Transformers does not recognize this architecture. This could be because of an issue with the…", change_json(_CONFIG, model_type="magic")),
     _convert("config-code", "code of its own", 'The repository saved contains custom code…', change_json(_CONFIG, model_type="mine", auto_map={"AutoConfig": "mine.Mine"}), write("saved/mine.py", "import os; os.mkdir('run')\n")),
+    _convert("generation-cut", "settings of generation that are cut off", "saved/generation_config.json is not readable JSON, so that what it sets for generation would be lost; save or download it again, or delete it if nothing of it is wanted", write(_GENERATION, _HALF_SETTINGS)),
+    _convert("generation-list", "settings of generation that are a list", "saved/generation_config.json is damaged: it holds no mapping, so that…", write(_GENERATION, "[1]")),
     _convert("config-negative", "a width of -32", "hidden_size is -32; it must be a number above 0.", change_json(_CONFIG, hidden_size=-32)),
     _convert("config-text", "a word for the width", "the config.json of saved cannot be used: Validation error for field 'hidden_size': TypeError: Field 'hidden_size' expected int, got str (value: 'wide')", change_json(_CONFIG, hidden_size="wide")),
     _convert("config-zero", "no head", "num_attention_heads is 0; it must be a number above 0.", change_json(_CONFIG, num_attention_heads=0)),
@@ -107,6 +111,8 @@ CASES = [
     _convert("config-act", "an unknown activation", "this roberta checkpoint has hidden_act='magic', for which the trunk of these models has no place; only hidden_act='gelu' can be converted.", change_json(_CONFIG, hidden_act="magic")),
     _convert("tokenizer", "a tokenizer that is cut off", "the tokenizer of saved cannot be read: Expecting property name enclosed in double quotes: line 205 column 15 (char 3517)", change_bytes("saved/tokenizer.json", _HALF)),
     _convert("tokenizer-list", "a tokenizer that is a list", "the tokenizer of saved cannot be read: 'str' object cannot be interpreted as an integer", write("saved/tokenizer.json", "[]")),
+    _convert("tokenizer-settings-list", "settings of a tokenizer that are a list", "the tokenizer of saved cannot be read: 'list' object has no attribute 'get'", write("saved/tokenizer_config.json", "[]")),
+    _convert("tokenizer-settings-class", "a number for the class of a tokenizer", "the tokenizer of saved cannot be read: 'int' object has no attribute …", write("saved/tokenizer_config.json", '{"tokenizer_class": 3}')),
     _convert("to", "an attention that is not known", "unknown variant 'cosfomer'; known: cosformer, transnormer, nystrom, linear_transformer, softmax. Did you mean 'cosformer'?", argv=("--to", "cosfomer")),
     _convert("positions", "-1 positions", "max_position_embeddings=-1 is below the checkpoint's 32: its table of positions can be extended and not be cut. Leave it out, or give more; shorter inputs need no shorter table.", argv=("--max_positions", "-1")),
     _convert("positions-huge", "10**30 positions", "max_position_embeddings is 1000000000000000000000000000000; it must be 2147483647 at most.", argv=("--max_positions", str(10**30))),
@@ -134,12 +140,17 @@ CASES = [
     _export("shard-above", "a shard above the folder", "saved/model.safetensors.index.json names '../outside.safetensors'; expected the names of .safetensors files beside it. Nothing was read.", _shard_elsewhere("../outside.safetensors"), model="sharded"),
     _export("config-cut", "a config.json that is cut off", "the config of saved cannot be loaded: It looks like the config file at 'saved/config.json' is not a valid JSON file.", change_bytes(_CONFIG, _HALF)),
     _export("config-list", "a config.json that is a list", "Unrecognized model in saved. Should have a `model_type` key in its config.json.", write(_CONFIG, "[]")),
+    _export("generation-cut", "settings of generation that are cut off", "saved/generation_config.json is not readable JSON, so that what it sets for generation would be lost; save or download it again, or delete it if nothing of it is wanted", write(_GENERATION, _HALF_SETTINGS)),
+    _export("generation-list", "settings of generation that are a list", "saved/generation_config.json is damaged: it holds no mapping, so that…", write(_GENERATION, "[1]")),
+    _export("generation-word", "a word for a number of tokens", "saved/generation_config.json cannot be used ('<=' not supported between instances of 'str' and 'int'), so that…", write(_GENERATION, '{"max_new_tokens": "few"}')),
     _export("config-huge", "10**9 layers", "num_hidden_layers is 1000000000; it must be 10000 at most.", change_json(_CONFIG, num_hidden_layers=10**9)),
     _export("config-vocabulary", "a vocabulary of 10**12", "vocab_size is 1000000000000; it must be 2147483647 at most.", change_json(_CONFIG, vocab_size=10**12)),
     _export("config-architecture", "architectures that are numbers", "Field 'architectures' with value [3] doesn't match any type in (list[str], <class 'NoneType'>)…", change_json(_CONFIG, architectures=[3])),
     _export("foreign", "a model of Transformers", "saved is a model of type 'roberta', not one of hf_linear_attn: convert it first.", model="roberta"),
     _export("tokenizer", "a tokenizer that is cut off", "the tokenizer of saved cannot be loaded: Expecting property name enclosed in double quotes: line 205 column 15 (char 3517)", change_bytes("saved/tokenizer.json", _HALF)),
     _export("card", "a card that is not UTF-8", 'the card saved/README.md is not UTF-8 text: …', write("saved/README.md", b"\xff\xfe")),
+    _export("link-page", "a page that is a link to a file elsewhere", "saved/conversion.md is a link that leads out of the folder, and what it leads to would be handed on; put a copy in its place, or remove it", symlink("saved/conversion.md", "/etc/passwd")),
+    _export("link-card", "a card that is a link to a file elsewhere", "saved/README.md is a link that leads out of the folder, and what it leads to would be handed on; put a copy in its place, or remove it", symlink("saved/README.md", "../text.txt")),
     _export("run-yaml", "a run.yaml with a Python tag", "saved/run.yaml, line 1: not readable as YAML: could not determine a constructor for the tag 'tag:yaml.org,2002:python/name:os.system'", write("saved/run.yaml", "a: !!python/name:os.system\n")),
     _export("run-yaml-binary", "a binary run.yaml", "configuration file 'saved/run.yaml' cannot be read: 'utf-8' codec can't decode byte 0xff in position 0: invalid start byte", write("saved/run.yaml", b"\xff\xfe\x00")),
     _export("nowhere", "no place to write to", "give --output DIR, --push_to_hub with --hub_model_id ME/NAME, or both", argv=()),
@@ -167,6 +178,7 @@ CASES = [
     _grid("recipe", "a recipe that is not there", "recipe: got 'nlm', expected one of clm, glue, lra, mlm; did you mean 'mlm'?", _GOOD, "--recipe", "nlm"),
     _grid("recipe-path", "a path for the recipe", "recipe: got '../scripts/ablate', expected one of clm, glue, lra, mlm", _GOOD, "--recipe", "../scripts/ablate"),
     _grid("bool-tag", "a word that is tagged as true or false", "grid.yaml, line 1: not readable as YAML: 'maybe' cannot be read as !!bool", "title: !!bool maybe\n"),
+    Case("ablate-tables", "ablate", "an output folder with a table of one's own", "output_dir mine holds table.md, and no run of this program; it writes files of these names, so give yours other names or another place, or choose another output_dir (nothing was changed)", ("--config", "grid.yaml", "--output_dir", "mine"), (write("grid.yaml", _GOOD), write("mine/table.md", "mine"))),
     Case("ablate-missing", "ablate", "a grid that is not there", "configuration file 'none.yaml' does not exist", ("--config", "none.yaml")),
     Case("benchmark-suite", "benchmark", "a suite that is not known", "--suite 'ops' is unknown; did you mean 'op'?; there are op, layer, model, decode, memory, compare, quick and all", ("--suite", "ops")),
     Case("benchmark-zero", "benchmark", "no round", "--rounds is 0; it must be at least 1", ("--rounds", "0")),

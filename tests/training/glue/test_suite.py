@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,11 +15,11 @@ from hf_linear_attn.training.glue.suite import (
     Cell,
     check_settings,
     plan,
-    read_results,
     settings_of,
 )
 from hf_linear_attn.training.glue.suite_report import (
     Line,
+    draw_results,
     published,
     read_lines,
     suite_table,
@@ -34,11 +35,12 @@ def parse(*argv: str, **layers) -> GlueArguments:
     return GlueArguments(*PARSER.parse_recipe(["--output_dir", "suite", *argv], **layers))
 
 
-def cell(task: str, **results) -> Cell:
-    folder = Path("suite") / task / "seed-1"
+def cell(task: str, seed: int = 1, **results) -> Cell:
+    folder = Path("suite") / task / f"seed-{seed}"
     folder.mkdir(parents=True)
     (folder / "all_results.json").write_text(json.dumps({"positive_class": None, **results}))
-    return Cell(task, 1, folder, parse("--task", task))
+    own = ["--text_column", "text", "--label_column", "label", "--train_file", "a.csv"]
+    return Cell(task, seed, folder, parse("--task", task, *(own if task == "custom" else [])))
 
 
 def measured(prefix: str, split: str, value: float, is_sample=False, metric="accuracy"):
@@ -128,12 +130,81 @@ def test_a_published_average_stands_beside_all_its_tasks_only():
 
 
 def test_a_finished_run_without_its_results_is_one_line():
-    (folder := Path("suite/rte/seed-1")).mkdir(parents=True)
-    with pytest.raises(ValueError, match=r"rte/seed-1 is finished, but .* is missing; .*delete"):
-        read_results(folder)
-    (folder / "all_results.json").write_text('{"eval_accuracy": 0.5}')
-    with pytest.raises(ValueError, match="does not say what was evaluated"):
-        read_results(folder)
+    found = cell("rte", **measured("eval", "validation", 0.9))
+    (found.folder / "all_results.json").unlink()
+    with pytest.raises(ValueError, match=r"seed-1/all_results\.json is missing; put .* or delete"):
+        read_lines([found])
+    (found.folder / "all_results.json").write_text('{"eval_accuracy": 0.5}')
+    with pytest.raises(ValueError, match=r"seed-1/all_results\.json has no 'eval_split'; put the"):
+        read_lines([found])
+
+
+NOTHING = object()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("eval_accuracy", NOTHING, "has no 'eval_accuracy'"),
+        ("eval_accuracy", None, "eval_accuracy is None, expected a number"),
+        ("eval_accuracy", "x", "eval_accuracy is 'x', expected a number"),
+        ("eval_accuracy", True, "eval_accuracy is True, expected a number"),
+        ("eval_accuracy", 10**400, r"eval_accuracy is 1000\S+, expected a number"),
+        ("eval_rows", NOTHING, "has no 'eval_rows'"),
+        ("eval_rows", "x", "eval_rows is 'x', expected a whole number"),
+        ("eval_rows", 2.5, "eval_rows is 2.5, expected a whole number"),
+        ("eval_split", ["a"], r"eval_split is \['a'\], expected text"),
+        ("eval_baseline_accuracy", None, "eval_baseline_accuracy is None, expected a number"),
+        ("eval_is_sample", "no", "eval_is_sample is 'no', expected true or false"),
+        ("positive_class", 3, "positive_class is 3, expected text"),
+    ],
+)
+def test_a_value_of_another_kind_is_named_with_its_file(name, value, message):
+    sound = measured("eval", "validation", 0.9)
+    changed = {k: v for k, v in {**sound, name: value}.items() if v is not NOTHING}
+    cells = [cell("rte", **changed)]
+    with pytest.raises(ValueError, match=rf"seed-1/all_results\.json:? {message}; put .* again$"):
+        read_lines(cells)
+
+
+@pytest.mark.parametrize("content", ["[1]", "null", "3", '"a"', "{", "", "[" * 100_000, "\0"])
+def test_results_that_are_no_mapping_are_named(content):
+    found = cell("rte")
+    (found.folder / "all_results.json").write_text(content)
+    with pytest.raises(ValueError, match=r"seed-1/all_results\.json is .*; put .* delete the fol"):
+        read_lines([found])
+
+
+def test_results_of_ones_own_task_name_a_metric():
+    with pytest.raises(ValueError, match=r"all_results\.json names no metric; put the file"):
+        read_lines([cell("custom", eval_split="validation")])
+
+
+def test_a_seed_that_has_diverged_stands_in_the_table_beside_the_others():
+    cells = [
+        *(cell("stsb", s, **both(v)) for s, v in ((1, math.nan), (2, 0.5))),
+        *(cell("rte", s, **measured("eval", "validation", v)) for s, v in ((1, 0.9), (2, 0.7))),
+    ]
+    lines = read_lines(cells)
+    rows = [
+        [c.strip() for c in row.split("│")[1:-1]]
+        for row in shown(suite_table(lines, [1, 2])).splitlines()
+    ]
+    assert ["stsb", "pearson", "1,000", "nan", "50.00"] in rows
+    assert ["rte", "accuracy", "1,000", "80.00 ± 14.14", "50.00"] in rows
+    with open(write_results(Path("suite"), lines, [1, 2]), newline="") as file:
+        found = {row["metric"]: row for row in csv.DictReader(file)}
+    assert (found["pearson"]["mean"], found["pearson"]["deviation"]) == ("nan", "")
+    assert (found["pearson"]["seed 1"], found["pearson"]["seed 2"]) == ("nan", "0.5")
+    assert draw_results(Path("suite"), lines).read_bytes().startswith(b"\x89PNG")
+
+
+def both(value: float) -> dict:
+    """The two metrics of a regression."""
+    metrics = ("pearson", "spearmanr")
+    return {
+        k: v for m in metrics for k, v in measured("eval", "validation", value, metric=m).items()
+    }
 
 
 @pytest.mark.parametrize(
@@ -160,6 +231,20 @@ def test_settings_of_a_task_go_over_the_fields_of_any_file():
     assert parse(*files, under=settings_of(args, "rte")).training.num_train_epochs == 10
     over = [*files, "--num_train_epochs", "3"]
     assert parse(*over, under=settings_of(args, "rte")).training.num_train_epochs == 3
+
+
+@pytest.mark.parametrize("name", ["results.csv", "results.png"])
+def test_tables_and_plots_of_a_person_are_not_replaced(name):
+    args = parse("--task", "rte", "--seeds", "1,2")
+    (file := Path("suite", name)).parent.mkdir()
+    file.write_text("mine")
+    with pytest.raises(ValueError, match=rf"output_dir suite holds {name}, and no run of this"):
+        plan(args, lambda under, over: args)
+    (folder := Path("suite/rte/seed-1")).mkdir(parents=True)
+    with pytest.raises(ValueError, match="nothing was changed"):
+        plan(args, lambda under, over: args)
+    (folder / "run.yaml").touch()  # an earlier start of the suite
+    assert len(plan(args, lambda under, over: args)) == 2
 
 
 def test_a_missing_mnli_checkpoint_is_called_so():

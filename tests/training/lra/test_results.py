@@ -2,10 +2,13 @@
 
 import dataclasses
 import io
+import json
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
 
+from hf_linear_attn.training.lra import suite
 from hf_linear_attn.training.lra.presets import PRESETS
 from hf_linear_attn.training.lra.results import (
     LraResults,
@@ -107,10 +110,53 @@ def test_the_chance_level_is_named_as_what_it_is():
 
 
 def test_results_are_read_back_from_a_finished_run(tmp_path):
-    import json
-
     stored = dataclasses.asdict(result("text"))
     (tmp_path / "all_results.json").write_text(json.dumps({**stored, "eval_loss": 1.0}))
     assert read_results(tmp_path) == result("text")
-    with pytest.raises(ValueError, match="holds no results of a Long Range Arena run"):
+    with pytest.raises(ValueError, match=r"nothing/all_results\.json is missing; put .* delete"):
         read_results(tmp_path / "nothing")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("test_accuracy", None, "test_accuracy is None, expected a number"),
+        ("test_accuracy", "x", "test_accuracy is 'x', expected a number"),
+        ("preset", "nope", "preset is 'nope', expected one of official, nystromformer"),
+        ("preset", ["official"], r"preset is \['official'\], expected text"),
+        ("differences", 3, "differences is 3, expected a list"),
+        ("differences", ["a", None], r"differences is \['a', None\], expected a list of texts"),
+        ("over_long_train", None, "over_long_train is None, expected a whole number"),
+        ("test_examples", 1.5, "test_examples is 1.5, expected a whole number"),
+        ("data", {}, r"data is \{\}, expected text"),
+    ],
+)
+def test_a_value_of_another_kind_is_named_with_its_file(tmp_path, name, value, message):
+    stored = {**dataclasses.asdict(result("text")), name: value}
+    (tmp_path / "all_results.json").write_text(json.dumps(stored))
+    with pytest.raises(ValueError, match=rf"all_results\.json: {message}; put the file back"):
+        read_results(tmp_path)
+
+
+@pytest.mark.parametrize("content", ["[1]", "null", "3", "{}", "{", "", "[" * 100_000])
+def test_results_that_are_none_are_named(tmp_path, content):
+    (tmp_path / "all_results.json").write_text(content)
+    with pytest.raises(ValueError, match=r"all_results\.json (is|has) .*; put the file back"):
+        read_results(tmp_path)
+
+
+def test_damaged_results_of_one_task_show_before_another_is_trained(tmp_path, monkeypatch):
+    def run(folder, *_):
+        training = SimpleNamespace(process_index=0)
+        return SimpleNamespace(training=training, output_dir=folder, check=lambda: None)
+
+    trained = []
+    monkeypatch.setattr(suite, "LraRun", run)
+    monkeypatch.setattr(suite, "_is_finished", lambda run: run.output_dir.name == "text")
+    monkeypatch.setattr(suite, "carry_out", lambda run, *_, **__: trained.append(run))
+    folders = [tmp_path / "listops", tmp_path / "text"]
+    folders[1].mkdir()
+    (folders[1] / "all_results.json").write_text("{}")
+    with pytest.raises(ValueError, match=r"text/all_results\.json has no 'task'"):
+        suite.carry_out_all(folders, tmp_path, "lra.py", tmp_path)
+    assert trained == []
