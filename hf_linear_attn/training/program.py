@@ -12,6 +12,7 @@ from typing import NoReturn
 
 from hf_linear_attn.training.children import end_children_with_this_process
 from hf_linear_attn.training.outer_faults import outer_fault
+from hf_linear_attn.training.streams import secure_streams
 
 _USER_MISTAKES = (
     ValueError,
@@ -56,6 +57,7 @@ def run_program(main: Callable[[list[str]], None], argv: Sequence[str] | None = 
             itself is raised.
     """
     end_children_with_this_process()
+    secure_streams()
     arguments, debug = _take_debug(list(sys.argv[1:] if argv is None else argv))
     try:
         main(arguments)
