@@ -2,7 +2,8 @@
 
 The exit code is 2 after a mistake of the user, 1 after a full disk or the end of another process of
 the run, 130 after Ctrl-C. A Hub that is not reached or that refuses counts as a mistake: a wrong
-name, no login and a network that is down look alike from here.
+name, no login and a network that is down look alike from here. Output that nobody reads any more
+(`… | head`) ends no program; `streams` says why.
 """
 
 import argparse
