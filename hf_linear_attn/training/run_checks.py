@@ -176,7 +176,7 @@ def check_finite(loss: float) -> None:
 
 def longer_run(args: TrainingArguments) -> tuple[str, float] | None:
     """The argument that makes a run twice as long and its new value; None without checkpoints."""
-    if args.save_strategy == "no" or args.save_only_model:
+    if args.save_strategy == "no":
         return None
     if args.max_steps > 0:
         return "max_steps", 2 * args.max_steps
@@ -269,6 +269,11 @@ def _check_unsupported(args: TrainingArguments) -> None:
     for name in _HALF_PRECISION:
         if getattr(args, name) and args.device.type == "cpu":
             raise ValueError(f"{name} is not supported on a CPU; leave it out or pass --bf16")
+    if args.save_only_model:
+        raise ValueError(
+            "save_only_model: no run could go on from its checkpoints, which would lack the state "
+            "of the training; leave it out (save_total_limit 1 keeps the newest one only)"
+        )
     if args.use_liger_kernel:
         raise ValueError(
             "use_liger_kernel: there are no Liger kernels for these models; leave it out"

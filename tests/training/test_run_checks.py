@@ -70,6 +70,7 @@ def test_the_defaults_pass(tmp_path):
         ({"num_train_epochs": 0.0}, False),
         ({"num_train_epochs": float("nan")}, False),
         ({"use_liger_kernel": True}, False),
+        ({"save_only_model": True}, False),
         ({"fp16": True}, False),
         ({"fp16_full_eval": True}, False),
         ({"bf16_full_eval": True}, False),
@@ -312,10 +313,9 @@ def test_a_diverged_training_is_named():
 
 def test_a_run_is_made_longer_by_what_bounds_it():
     def run(**fields):
-        given = {"save_strategy": "steps", "save_only_model": False, "max_steps": -1}
+        given = {"save_strategy": "steps", "max_steps": -1}
         return longer_run(SimpleNamespace(**{**given, "num_train_epochs": 3.0, **fields}))  # pyright: ignore
 
     assert run() == ("num_train_epochs", 6.0)
     assert run(max_steps=5) == ("max_steps", 10)
     assert run(save_strategy="no") is None
-    assert run(save_only_model=True) is None
