@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from torch.optim.lr_scheduler import LambdaLR
-from transformers import TrainingArguments
+from transformers import Trainer, TrainingArguments
 from transformers.optimization import get_scheduler
 
 # The package behind an optimiser whose name holds the word, the first that fits; all others come
@@ -28,6 +28,27 @@ _OPTIMIZER_PACKAGES = {
     "ademamix": "bitsandbytes",
     "lion": "bitsandbytes",
 }
+# What Transformers reads of `optim_args`, by a word of the optimiser's name; the first that fits.
+_LOW_RANK = ("rank", "update_proj_gap", "scale", "proj_type")
+_READ: dict[str, tuple[str, ...]] = {
+    "schedule_free": ("weight_lr_power", "r"),
+    "sgd": ("momentum", "dampening", "nesterov"),
+    "adagrad": ("lr_decay", "eps"),
+    "rmsprop": ("momentum", "alpha", "eps", "centered"),
+    "ademamix": ("beta1", "beta2", "beta3", "alpha", "eps", "t_alpha", "t_beta3"),
+    "anyprecision": (
+        "use_kahan_summation", "momentum_dtype", "variance_dtype", "compensation_buffer_dtype",
+    ),
+    "galore": _LOW_RANK,
+    "apollo": (*_LOW_RANK, "proj", "scale_type"),
+    "grokadamw": (
+        "alpha_init", "lamb", "gamma", "grokking_signal_decay_rate", "gradient_clipping",
+    ),
+    "torch_4bit": ("block_size", "bf16_stochastic_round"),
+    "torch_8bit": ("block_size", "bf16_stochastic_round"),
+    "stable_adamw": ("max_lr", "kahan_sum", "decouple_lr"),
+}  # fmt: skip
+_OF_TORCH = ("sgd", "adagrad", "rmsprop")
 # What Trainer and `torch.utils.checkpoint` take that a file of settings can hold.
 _CHECKPOINTING: dict[str, tuple[Any, ...]] = {
     "use_reentrant": (True, False),
@@ -46,7 +67,7 @@ _EVALUATIONS = 30
 def check_optimization(args: TrainingArguments) -> None:
     """Raise ValueError for an optimiser, a schedule or settings of them that cannot be had."""
     _check_package(args)
-    _check_pairs(args)
+    _check_optimizer_settings(args)
     _check_schedule(args)
     _check_checkpointing(args)
     noise = args.neftune_noise_alpha
@@ -55,7 +76,7 @@ def check_optimization(args: TrainingArguments) -> None:
 
 
 def _check_package(args: TrainingArguments) -> None:
-    name = str(getattr(args.optim, "value", args.optim))
+    name = _optimizer(args)
     package = next((p for word, p in _OPTIMIZER_PACKAGES.items() if word in name), None)
     if package is not None and not find_spec(package):
         raise ValueError(
@@ -64,12 +85,34 @@ def _check_package(args: TrainingArguments) -> None:
         )
 
 
-def _check_pairs(args: TrainingArguments) -> None:
-    text = args.optim_args or ""
-    for pair in filter(None, text.replace(" ", "").split(",")):
+def _check_optimizer_settings(args: TrainingArguments) -> None:
+    """Refuse settings that an optimiser does not read, and values that it refuses."""
+    optimizer = _optimizer(args)
+    known = next((names for word, names in _READ.items() if word in optimizer), ())
+    for pair in filter(None, (args.optim_args or "").replace(" ", "").split(",")):
         name, equals, value = pair.partition("=")
         if not (name and equals and value):
             raise ValueError(f"optim_args: got {pair!r}, expected name=value,name=value")
+        if name not in known:
+            reads = f"expected some of {', '.join(known)}" if known else "it reads none"
+            raise ValueError(
+                f"optim_args: got {name!r}, which the optimiser {optimizer} does not read: "
+                f"{reads}; learning_rate, weight_decay, adam_beta1, adam_beta2 and adam_epsilon "
+                "are arguments of their own"
+            )
+    if args.optim_args and optimizer in _OF_TORCH:
+        try:
+            kind, settings = Trainer.get_optimizer_cls_and_kwargs(args)
+            kind([torch.zeros(1, requires_grad=True)], **settings)
+        except ValueError as error:
+            raise ValueError(
+                f"optim_args: got {args.optim_args!r}, which the optimiser {optimizer} refuses: "
+                f"{error}"
+            ) from error
+
+
+def _optimizer(args: TrainingArguments) -> str:
+    return str(getattr(args.optim, "value", args.optim))
 
 
 def _check_schedule(args: TrainingArguments) -> None:

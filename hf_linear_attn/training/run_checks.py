@@ -23,6 +23,7 @@ from hf_linear_attn.training.engines import (
 )
 from hf_linear_attn.training.optimization_checks import check_optimization
 from hf_linear_attn.training.recipe_parser import RecipeParser
+from hf_linear_attn.training.unused_arguments import check_is_used
 
 # What stands behind each name of report_to, as it is imported; the first one found serves.
 _REPORTERS = {
@@ -55,7 +56,6 @@ _SMALLEST = {
 }
 _LARGEST = 2**31 - 1
 _SEEDS = ("seed", "data_seed")
-_HALF_PRECISION = ("fp16", "fp16_full_eval", "bf16_full_eval")
 
 
 def parse_arguments(
@@ -110,7 +110,7 @@ def check_training_arguments(
     _check_levels(args)
     _check_reporters(args)
     check_optimization(args)
-    _check_unsupported(args)
+    check_is_used(args)
     check_engine(args)
     if args.do_predict and not predicts:
         raise ValueError("do_predict: there is no test set in this recipe; leave it out")
@@ -263,28 +263,3 @@ def _check_reporters(args: TrainingArguments) -> None:
                 f"report_to {name} needs the package {packages[0]}, which is not installed; "
                 "install it or pass --report_to none"
             )
-
-
-def _check_unsupported(args: TrainingArguments) -> None:
-    for name in _HALF_PRECISION:
-        if getattr(args, name) and args.device.type == "cpu":
-            raise ValueError(f"{name} is not supported on a CPU; leave it out or pass --bf16")
-    if args.save_only_model:
-        raise ValueError(
-            "save_only_model: no run could go on from its checkpoints, which would lack the state "
-            "of the training; leave it out (save_total_limit 1 keeps the newest one only)"
-        )
-    if args.use_liger_kernel:
-        raise ValueError(
-            "use_liger_kernel: there are no Liger kernels for these models; leave it out"
-        )
-    if args.enable_jit_checkpoint:
-        raise ValueError(
-            "enable_jit_checkpoint is not needed: on SIGTERM a run finishes its step, saves a "
-            "checkpoint and leaves; leave it out"
-        )
-    if args.resume_from_checkpoint is not None:
-        raise ValueError(
-            "resume_from_checkpoint is not needed: a run goes on from the newest checkpoint in its "
-            "output_dir by itself; leave it out"
-        )

@@ -2,9 +2,11 @@
 
 import math
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from transformers import TrainingArguments
+from transformers.trainer_pt_utils import AcceleratorConfig
 from transformers.trainer_utils import SchedulerType
 
 from hf_linear_attn.training import optimization_checks, run_checks
@@ -27,6 +29,14 @@ def check(folder, **fields):
     for name, value in fields.items():
         setattr(args, name, value)
     check_training_arguments(args)
+
+
+def accelerated(**how: Any):
+    return AcceleratorConfig(**how)
+
+
+def accumulating(**how: Any):
+    return AcceleratorConfig(gradient_accumulation_kwargs=how)
 
 
 def test_the_defaults_pass(tmp_path):
@@ -85,8 +95,27 @@ def test_the_defaults_pass(tmp_path):
         ({"logging_steps": 1e300}, False),
         ({"neftune_noise_alpha": 5.0}, True),
         ({"neftune_noise_alpha": float("nan")}, False),
-        ({"optim_args": "betas=0.9, eps=1e-8"}, True),
+        ({"optim_args": "momentum=0.9, nesterov=true", "optim": "sgd"}, True),
+        ({"optim_args": "momentum=-1", "optim": "sgd"}, False),
+        ({"optim_args": "momentum=much", "optim": "rmsprop"}, False),
+        ({"optim_args": "nesterov=true", "optim": "sgd"}, False),
+        ({"optim_args": "weight_decay=0.1", "optim": "sgd"}, False),
+        ({"optim_args": "lr_decay=0.1", "optim": "adagrad"}, True),
+        ({"optim_args": "betas=0.1"}, False),
+        ({"optim_args": "foo=1", "optim": "adafactor"}, False),
         ({"optim_args": "betas"}, False),
+        ({"label_names": ["labels"]}, True),
+        ({"label_names": ["foo"]}, False),
+        ({"include_num_input_tokens_seen": "non_padding"}, True),
+        ({"include_num_input_tokens_seen": "foo"}, False),
+        ({"deepspeed": {}}, False),
+        ({"accelerator_config": accelerated(split_batches=False)}, True),
+        ({"accelerator_config": accelerated(split_batches="x")}, False),
+        ({"accelerator_config": accelerated(dispatch_batches=3)}, False),
+        ({"accelerator_config": accumulating(sync_each_batch=True)}, True),
+        ({"accelerator_config": accumulating(sync_each_batch="x")}, False),
+        ({"accelerator_config": accumulating(num_steps=2)}, False),
+        ({"accelerator_config": accumulating(a=1)}, False),
         ({"lr_scheduler_kwargs": {"power_of": 3}}, False),
         ({"gradient_checkpointing_kwargs": {"use_reentrant": False}}, True),
         ({"gradient_checkpointing_kwargs": {"a": 1}}, False),
