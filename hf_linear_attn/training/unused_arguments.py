@@ -24,6 +24,7 @@ def check_is_used(args: TrainingArguments) -> None:
             raise ValueError(f"{name} is not supported on a CPU; leave it out or pass --bf16")
     _check_wanted(args)
     _check_values(args)
+    _check_compilation(args)
     _check_accelerator(args)
 
 
@@ -64,6 +65,25 @@ def _check_values(args: TrainingArguments) -> None:
         raise ValueError(
             f"deepspeed: got {args.deepspeed!r}, which asks for nothing; leave it out, or name a "
             "file such as recipes/deepspeed/zero2.json"
+        )
+
+
+def _check_compilation(args: TrainingArguments) -> None:
+    mode, backend = args.torch_compile_mode, args.torch_compile_backend
+    if mode is None:
+        return
+    if str(backend).lower() != "inductor":
+        raise ValueError(
+            f"torch_compile_mode: got {mode!r}, which torch_compile_backend {backend} does not "
+            "read; leave one of them out"
+        )
+    from torch._inductor import list_mode_options  # what torch.compile itself looks into
+
+    known = list(list_mode_options())
+    if mode not in known:
+        hint = did_you_mean(mode, known)
+        raise ValueError(
+            f"torch_compile_mode: got {mode!r}, expected one of {', '.join(known)}{hint}"
         )
 
 

@@ -85,6 +85,7 @@ _LINES: list[tuple[str, str, str, tuple[str, ...], str]] = [
     ("accelerator", "mlm", "settings of accelerate that are not there", ("--accelerator_config", "none.json"), "[Errno 2] No such file or directory: 'none.json'"),
     ("accelerator-field", "mlm", "an unknown setting of accelerate", ("--accelerator_config", '{"split": 1}'), "accelerator_config: AcceleratorConfig.__init__() got an unexpected keyword argument 'split'"),
     ("compile-backend", "mlm", "an unknown compiler", ("--torch_compile_backend", "gcc"), "'GCC' is not a valid DynamoBackend"),
+    ("compile-mode", "mlm", "an unknown way to compile", ("--torch_compile_mode", "max-autotun"), "torch_compile_mode: got 'max-autotun', expected one of default,…; did you mean 'max-autotune'?"),
     ("checkpointing-kwargs", "mlm", "unknown settings of checkpointing", ("--gradient_checkpointing", "--gradient_checkpointing_kwargs", '{"a": 1}'), "gradient_checkpointing_kwargs: got 'a', expected some of use_reentrant, preserve_rng_state, determinism_check, debug, early_stop"),
     ("checkpointing-kwargs-value", "clm", "a setting of checkpointing with a value that it does not take", ("--gradient_checkpointing", "--gradient_checkpointing_kwargs", '{"use_reentrant": "x"}'), "gradient_checkpointing_kwargs: use_reentrant: got 'x', expected True or False"),
     ("debug-word", "mlm", "an unknown way to debug", ("--debug", "underflow"), "underflow is not a valid DebugOption, please select one of ['underflow_overflow', 'tpu_metrics_debug']"),
