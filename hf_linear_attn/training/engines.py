@@ -172,8 +172,8 @@ def _check_deepspeed(args: TrainingArguments) -> None:
 def _check_fsdp(args: TrainingArguments) -> None:
     if _distributed_type(args) in (DistributedType.NO, DistributedType.MULTI_CPU):
         raise ValueError(
-            "FSDP needs GPUs and a launcher; without them accelerate trains by plain DDP and does "
-            "not say so. On a CPU use recipes/accelerate/ddp-cpu.yaml, or zero3.yaml for a "
+            "fsdp: FSDP needs GPUs and a launcher; without them accelerate trains by plain DDP and "
+            "does not say so. On a CPU use recipes/accelerate/ddp-cpu.yaml, or zero3.yaml for a "
             "sharded model"
         )
     version, kind = _fsdp_settings(args)

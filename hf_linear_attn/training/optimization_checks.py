@@ -59,6 +59,8 @@ _CHECKPOINTING: dict[str, tuple[Any, ...]] = {
     "offload": (True, False),
 }
 _EVERY = "every_n_layers"
+# Transformers puts the value of one into the other.
+_BOTH = "gradient_checkpointing_kwargs (or activation_checkpointing_kwargs)"
 # A run of as many steps where epochs are asked for: how many they will be is not known yet.
 _STEPS = 10_000
 _EVALUATIONS = 30
@@ -165,15 +167,14 @@ def _rates(args: TrainingArguments, warmup: int, steps: int) -> Iterator[tuple[i
 def _check_checkpointing(args: TrainingArguments) -> None:
     given: Any = args.gradient_checkpointing_kwargs or {}
     if not isinstance(given, dict):
-        raise ValueError(f"gradient_checkpointing_kwargs: got {given!r}, expected a mapping")
+        raise ValueError(f"{_BOTH}: got {given!r}, expected a mapping")
     for name, value in given.items():
         if name == _EVERY:
             if type(value) is not int or value < 1:
                 raise ValueError(_refusal(name, value, "a number of layers, 1 or more"))
         elif name not in _CHECKPOINTING:
             raise ValueError(
-                f"gradient_checkpointing_kwargs: got {name!r}, expected some of "
-                f"{', '.join([*_CHECKPOINTING, _EVERY])}"
+                f"{_BOTH}: got {name!r}, expected some of {', '.join([*_CHECKPOINTING, _EVERY])}"
             )
         elif type(value) is not type(_CHECKPOINTING[name][0]) or value not in _CHECKPOINTING[name]:
             raise ValueError(_refusal(name, value, " or ".join(map(str, _CHECKPOINTING[name]))))
@@ -182,4 +183,4 @@ def _check_checkpointing(args: TrainingArguments) -> None:
 
 
 def _refusal(name: str, value: Any, expected: str) -> str:
-    return f"gradient_checkpointing_kwargs: {name}: got {value!r}, expected {expected}"
+    return f"{_BOTH}: {name}: got {value!r}, expected {expected}"

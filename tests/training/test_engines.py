@@ -124,9 +124,9 @@ REFUSED = [
     (
         arguments(kind=DistributedType.MULTI_CPU),
         {"ACCELERATE_USE_FSDP": "true"},
-        "FSDP needs GPUs and a launcher",
+        "fsdp: FSDP needs GPUs and a launcher",
     ),
-    (arguments(fsdp=True), {}, "FSDP needs GPUs and a launcher"),
+    (arguments(fsdp=True), {}, "fsdp: FSDP needs GPUs and a launcher"),
     (
         arguments(kind=DistributedType.MULTI_GPU),
         {"ACCELERATE_USE_FSDP": "true"},
