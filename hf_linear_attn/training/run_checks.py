@@ -18,6 +18,7 @@ from hf_linear_attn.training.arguments import MOST_PROCESSES
 from hf_linear_attn.training.casting import did_you_mean
 from hf_linear_attn.training.engines import (
     check_engine,
+    check_launcher,
     keep_deepspeed_from_compiling,
     missing_package,
 )
@@ -70,9 +71,10 @@ def parse_arguments(
         layers: `under` and `over` of `parse_recipe`.
 
     Raises:
-        ValueError: as `parse_recipe`, for what `TrainingArguments` cannot take, and for a missing
-            package.
+        ValueError: as `parse_recipe`, for what `TrainingArguments` cannot take, for a missing
+            package, and for a launcher's variable that is no number.
     """
+    check_launcher()
     keep_deepspeed_from_compiling()
     try:
         return parser.parse_recipe(argv, default_config=default_config, **layers)
