@@ -1,7 +1,8 @@
-"""Processes that a program forks end when it is killed, too.
+"""Processes that a program forks end when it does, however it ends.
 
 Workers of `datasets` wait for their next task for ever, and keep their memory, when the program
-that has started them is gone without a word.
+that has started them is gone without a word. A terminal sends Ctrl-C to all of them: the program
+answers, and they end with it, where each would show a traceback of its own.
 """
 
 import ctypes
@@ -9,6 +10,7 @@ import functools
 import os
 import signal
 import sys
+from types import FrameType
 
 _PR_SET_PDEATHSIG = 1
 _forking = 0
@@ -32,6 +34,15 @@ def _note() -> None:
 
 
 def _bind(set_signal: "ctypes._NamedFuncPointer") -> None:
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        # Not SIG_IGN, which a program would inherit that the child becomes.
+        signal.signal(signal.SIGINT, _fall_silent)
     set_signal(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
     if os.getppid() != _forking:  # it has ended meanwhile
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _fall_silent(number: int, frame: FrameType | None) -> None:
+    """Leave Ctrl-C to the parent; what fails because of its end is not worth telling."""
+    with open(os.devnull, "w") as nothing:
+        os.dup2(nothing.fileno(), 2)

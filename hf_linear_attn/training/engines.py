@@ -18,6 +18,7 @@ from accelerate.utils import DistributedType, parse_flag_from_env
 from transformers import TrainingArguments
 from transformers.integrations.deepspeed import set_hf_deepspeed_config, unset_hf_deepspeed_config
 
+_COUNTS = ("WORLD_SIZE", "RANK", "LOCAL_WORLD_SIZE", "LOCAL_RANK")
 _ON_CPU = "on a CPU pass --use_cpu (use_cpu: true in the config)"
 
 
@@ -80,6 +81,21 @@ def check_engine(args: TrainingArguments) -> None:
         _check_deepspeed(args)
     elif _asks_for_fsdp(args):
         _check_fsdp(args)
+
+
+def check_launcher() -> None:
+    """Raise ValueError for variables of a launcher that are no numbers.
+
+    They are read wherever processes are counted, by libraries that do not name them.
+    """
+    for name in _COUNTS:
+        value = os.environ.get(name, "0")
+        # -1 stands for a process that no launcher has started.
+        if not value.isdecimal() and value != "-1":
+            raise ValueError(
+                f"the environment variable {name} is {value!r}; expected a whole number, as a "
+                "launcher sets it: unset it, or start the program with accelerate launch"
+            )
 
 
 def keep_deepspeed_from_compiling() -> None:
@@ -172,8 +188,8 @@ def _check_deepspeed(args: TrainingArguments) -> None:
 def _check_fsdp(args: TrainingArguments) -> None:
     if _distributed_type(args) in (DistributedType.NO, DistributedType.MULTI_CPU):
         raise ValueError(
-            "FSDP needs GPUs and a launcher; without them accelerate trains by plain DDP and does "
-            "not say so. On a CPU use recipes/accelerate/ddp-cpu.yaml, or zero3.yaml for a "
+            "fsdp: FSDP needs GPUs and a launcher; without them accelerate trains by plain DDP and "
+            "does not say so. On a CPU use recipes/accelerate/ddp-cpu.yaml, or zero3.yaml for a "
             "sharded model"
         )
     version, kind = _fsdp_settings(args)

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from torch.optim.lr_scheduler import LambdaLR
-from transformers import TrainingArguments
+from transformers import Trainer, TrainingArguments
 from transformers.optimization import get_scheduler
 
 # The package behind an optimiser whose name holds the word, the first that fits; all others come
@@ -28,6 +28,27 @@ _OPTIMIZER_PACKAGES = {
     "ademamix": "bitsandbytes",
     "lion": "bitsandbytes",
 }
+# What Transformers reads of `optim_args`, by a word of the optimiser's name; the first that fits.
+_LOW_RANK = ("rank", "update_proj_gap", "scale", "proj_type")
+_READ: dict[str, tuple[str, ...]] = {
+    "schedule_free": ("weight_lr_power", "r"),
+    "sgd": ("momentum", "dampening", "nesterov"),
+    "adagrad": ("lr_decay", "eps"),
+    "rmsprop": ("momentum", "alpha", "eps", "centered"),
+    "ademamix": ("beta1", "beta2", "beta3", "alpha", "eps", "t_alpha", "t_beta3"),
+    "anyprecision": (
+        "use_kahan_summation", "momentum_dtype", "variance_dtype", "compensation_buffer_dtype",
+    ),
+    "galore": _LOW_RANK,
+    "apollo": (*_LOW_RANK, "proj", "scale_type"),
+    "grokadamw": (
+        "alpha_init", "lamb", "gamma", "grokking_signal_decay_rate", "gradient_clipping",
+    ),
+    "torch_4bit": ("block_size", "bf16_stochastic_round"),
+    "torch_8bit": ("block_size", "bf16_stochastic_round"),
+    "stable_adamw": ("max_lr", "kahan_sum", "decouple_lr"),
+}  # fmt: skip
+_OF_TORCH = ("sgd", "adagrad", "rmsprop")
 # What Trainer and `torch.utils.checkpoint` take that a file of settings can hold.
 _CHECKPOINTING: dict[str, tuple[Any, ...]] = {
     "use_reentrant": (True, False),
@@ -38,6 +59,8 @@ _CHECKPOINTING: dict[str, tuple[Any, ...]] = {
     "offload": (True, False),
 }
 _EVERY = "every_n_layers"
+# Transformers puts the value of one into the other.
+_BOTH = "gradient_checkpointing_kwargs (or activation_checkpointing_kwargs)"
 # A run of as many steps where epochs are asked for: how many they will be is not known yet.
 _STEPS = 10_000
 _EVALUATIONS = 30
@@ -46,7 +69,7 @@ _EVALUATIONS = 30
 def check_optimization(args: TrainingArguments) -> None:
     """Raise ValueError for an optimiser, a schedule or settings of them that cannot be had."""
     _check_package(args)
-    _check_pairs(args)
+    _check_optimizer_settings(args)
     _check_schedule(args)
     _check_checkpointing(args)
     noise = args.neftune_noise_alpha
@@ -55,7 +78,7 @@ def check_optimization(args: TrainingArguments) -> None:
 
 
 def _check_package(args: TrainingArguments) -> None:
-    name = str(getattr(args.optim, "value", args.optim))
+    name = _optimizer(args)
     package = next((p for word, p in _OPTIMIZER_PACKAGES.items() if word in name), None)
     if package is not None and not find_spec(package):
         raise ValueError(
@@ -64,12 +87,34 @@ def _check_package(args: TrainingArguments) -> None:
         )
 
 
-def _check_pairs(args: TrainingArguments) -> None:
-    text = args.optim_args or ""
-    for pair in filter(None, text.replace(" ", "").split(",")):
+def _check_optimizer_settings(args: TrainingArguments) -> None:
+    """Refuse settings that an optimiser does not read, and values that it refuses."""
+    optimizer = _optimizer(args)
+    known = next((names for word, names in _READ.items() if word in optimizer), ())
+    for pair in filter(None, (args.optim_args or "").replace(" ", "").split(",")):
         name, equals, value = pair.partition("=")
         if not (name and equals and value):
             raise ValueError(f"optim_args: got {pair!r}, expected name=value,name=value")
+        if name not in known:
+            reads = f"expected some of {', '.join(known)}" if known else "it reads none"
+            raise ValueError(
+                f"optim_args: got {name!r}, which the optimiser {optimizer} does not read: "
+                f"{reads}; learning_rate, weight_decay, adam_beta1, adam_beta2 and adam_epsilon "
+                "are arguments of their own"
+            )
+    if args.optim_args and optimizer in _OF_TORCH:
+        try:
+            kind, settings = Trainer.get_optimizer_cls_and_kwargs(args)
+            kind([torch.zeros(1, requires_grad=True)], **settings)
+        except ValueError as error:
+            raise ValueError(
+                f"optim_args: got {args.optim_args!r}, which the optimiser {optimizer} refuses: "
+                f"{error}"
+            ) from error
+
+
+def _optimizer(args: TrainingArguments) -> str:
+    return str(getattr(args.optim, "value", args.optim))
 
 
 def _check_schedule(args: TrainingArguments) -> None:
@@ -122,15 +167,14 @@ def _rates(args: TrainingArguments, warmup: int, steps: int) -> Iterator[tuple[i
 def _check_checkpointing(args: TrainingArguments) -> None:
     given: Any = args.gradient_checkpointing_kwargs or {}
     if not isinstance(given, dict):
-        raise ValueError(f"gradient_checkpointing_kwargs: got {given!r}, expected a mapping")
+        raise ValueError(f"{_BOTH}: got {given!r}, expected a mapping")
     for name, value in given.items():
         if name == _EVERY:
             if type(value) is not int or value < 1:
                 raise ValueError(_refusal(name, value, "a number of layers, 1 or more"))
         elif name not in _CHECKPOINTING:
             raise ValueError(
-                f"gradient_checkpointing_kwargs: got {name!r}, expected some of "
-                f"{', '.join([*_CHECKPOINTING, _EVERY])}"
+                f"{_BOTH}: got {name!r}, expected some of {', '.join([*_CHECKPOINTING, _EVERY])}"
             )
         elif type(value) is not type(_CHECKPOINTING[name][0]) or value not in _CHECKPOINTING[name]:
             raise ValueError(_refusal(name, value, " or ".join(map(str, _CHECKPOINTING[name]))))
@@ -139,4 +183,4 @@ def _check_checkpointing(args: TrainingArguments) -> None:
 
 
 def _refusal(name: str, value: Any, expected: str) -> str:
-    return f"gradient_checkpointing_kwargs: {name}: got {value!r}, expected {expected}"
+    return f"{_BOTH}: {name}: got {value!r}, expected {expected}"

@@ -31,7 +31,7 @@ def outer_fault(error: BaseException) -> str | None:
     Args:
         error: as it was caught; what caused it is looked at, too.
     """
-    for one in _chain(error):
+    for one in causes(error):
         number = _disk_error(one)
         if number is not None:
             file = getattr(one, "filename", None)
@@ -49,6 +49,16 @@ def outer_fault(error: BaseException) -> str | None:
     return None
 
 
+def causes(error: BaseException) -> Iterator[BaseException]:
+    """An exception, what caused it, and what was being handled when it was raised."""
+    following: BaseException | None = error
+    seen: set[int] = set()
+    while following is not None and id(following) not in seen:
+        seen.add(id(following))
+        yield following
+        following = following.__cause__ or following.__context__
+
+
 def _disk_error(error: BaseException) -> int | None:
     text = str(error)
     if isinstance(error, OSError) and error.errno in _OF_A_DISK:
@@ -60,12 +70,3 @@ def _disk_error(error: BaseException) -> int | None:
     found = _NUMBER.search(text)
     number = int(found[1]) if found else None
     return number if number in _OF_A_DISK else None
-
-
-def _chain(error: BaseException) -> Iterator[BaseException]:
-    following: BaseException | None = error
-    seen: set[int] = set()
-    while following is not None and id(following) not in seen:
-        seen.add(id(following))
-        yield following
-        following = following.__cause__ or following.__context__

@@ -18,8 +18,7 @@ class StopOnSigterm(TrainerCallback):
 
     All processes agree after each step whether one of them has been asked to stop. Repeated signals
     change nothing: launcher and scheduler both send one. It stands behind the callback that seals
-    checkpoints. Where no resumable checkpoint is written
-    (`save_only_model`), and outside training, SIGTERM ends the process as always.
+    checkpoints. Outside training SIGTERM ends the process as always.
     """
 
     def __init__(self) -> None:
@@ -32,8 +31,7 @@ class StopOnSigterm(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Listen."""
-        is_main_thread = threading.current_thread() is threading.main_thread()
-        if is_main_thread and not args.save_only_model:
+        if threading.current_thread() is threading.main_thread():
             self._process = os.getpid()
             self._before = signal.signal(signal.SIGTERM, self._note)
 

@@ -1,18 +1,22 @@
 """Programs: what a user can mend is one line, everything else keeps its traceback.
 
 The exit code is 2 after a mistake of the user, 1 after a full disk or the end of another process of
-the run. A Hub that is not reached or that refuses counts as a mistake: a wrong name, no login and a
-network that is down look alike from here.
+the run, 130 after Ctrl-C. A Hub that is not reached or that refuses counts as a mistake: a wrong
+name, no login and a network that is down look alike from here. Output that nobody reads any more
+(`… | head`) ends no program; `streams` says why.
 """
 
 import argparse
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from hf_linear_attn.training.children import end_children_with_this_process
-from hf_linear_attn.training.outer_faults import outer_fault
+from hf_linear_attn.training.outer_faults import causes, outer_fault
+from hf_linear_attn.training.streams import secure_streams
 
+INTERRUPTED = 128 + signal.SIGINT  # what a shell reports of a process that Ctrl-C has ended
 _USER_MISTAKES = (
     ValueError,
     FileNotFoundError,
@@ -52,23 +56,43 @@ def run_program(main: Callable[[list[str]], None], argv: Sequence[str] | None = 
     Raises:
         SystemExit: code 2 after a user's mistake (a `ValueError`, as the Hub's absence and refusals
             are, or what the operating system refuses, such as a file that is missing), code 1 after
-            a fault of `outer_faults`, each with one line on stderr. With `--debug` the exception
-            itself is raised.
+            a fault of `outer_faults`, code 130 after Ctrl-C, each with one line on stderr. With
+            `--debug` the exception itself is raised.
     """
     end_children_with_this_process()
+    secure_streams()
     arguments, debug = _take_debug(list(sys.argv[1:] if argv is None else argv))
     try:
         main(arguments)
-    except Exception as error:
-        fault = outer_fault(error)
-        if debug or (fault is None and not _is_of_the_user(error)):
+    except (Exception, KeyboardInterrupt) as error:
+        answer = _answer(error)
+        if debug or answer is None:
             raise
-        message = fault or str(error).strip() or type(error).__name__
-        sys.stderr.write(f"error: {_one_line(message)}\n")
-        raise SystemExit(2 if fault is None else 1) from None
+        code, line = answer
+        if code == INTERRUPTED:
+            # Who presses it again does not want to wait for the end of this process.
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+        sys.stderr.write(f"{line}\n")
+        raise SystemExit(code) from None
 
 
-def _is_of_the_user(error: Exception) -> bool:
+def _answer(error: BaseException) -> tuple[int, str] | None:
+    """The exit code and the line for an exception; None for a fault of the program."""
+    # In its place may come what fails because of it, in the clean-up of a library.
+    if any(isinstance(one, KeyboardInterrupt) for one in causes(error)):
+        return INTERRUPTED, (
+            "interrupted; the same command begins again, and a run goes on from its newest "
+            "complete checkpoint"
+        )
+    fault = outer_fault(error)
+    if fault is not None:
+        return 1, f"error: {_one_line(fault)}"
+    if _is_of_the_user(error):
+        return 2, f"error: {_one_line(str(error).strip() or type(error).__name__)}"
+    return None
+
+
+def _is_of_the_user(error: BaseException) -> bool:
     """A mistake, or what the operating system says of a file, such as too long a name."""
     said = isinstance(error, OSError) and error.errno is not None
     return said or isinstance(error, _USER_MISTAKES)

@@ -19,6 +19,8 @@ from hf_linear_attn.training.casting import (
 )
 from hf_linear_attn.training.yaml_files import read_yaml_mapping
 
+# What a recipe always does. Transformers leaves these to the program, with False as their default.
+_ALWAYS = ("do_train", "do_eval")
 _USAGE = "accelerate launch %(prog)s --config FILE… --any_field value"
 
 
@@ -106,6 +108,16 @@ class RecipeParser(HfArgumentParser):
         """Raise what argparse has to say, instead of printing the whole usage and exiting."""
         raise ValueError(message)
 
+    def _always_done(self, values: dict[str, Any]) -> dict[str, bool]:
+        names = [name for name in _ALWAYS if name in self._fields]
+        refused = next((name for name in names if values.get(name) is False), None)
+        if refused is not None:
+            raise ValueError(
+                f"{refused}: got False, and a recipe always trains and evaluates; leave it out, or "
+                "give true"
+            )
+        return dict.fromkeys(names, True)
+
     def _take_text(self, action: argparse.Action) -> None:
         """Leave casting and defaults to this class: argparse only says which text was given."""
         action.default, action.required = argparse.SUPPRESS, False
@@ -155,8 +167,9 @@ class RecipeParser(HfArgumentParser):
         for name, field in self._fields.items():
             if _default(field) is dataclasses.MISSING and name not in values:
                 raise ValueError(f"--{name} is required")
+        always = self._always_done(values)
         try:
-            return self.parse_dict(values)
+            return self.parse_dict({**values, **always})
         except ImportError:
             raise
         except Exception as error:

@@ -18,11 +18,13 @@ from hf_linear_attn.training.arguments import MOST_PROCESSES
 from hf_linear_attn.training.casting import did_you_mean
 from hf_linear_attn.training.engines import (
     check_engine,
+    check_launcher,
     keep_deepspeed_from_compiling,
     missing_package,
 )
 from hf_linear_attn.training.optimization_checks import check_optimization
 from hf_linear_attn.training.recipe_parser import RecipeParser
+from hf_linear_attn.training.unused_arguments import check_is_used
 
 # What stands behind each name of report_to, as it is imported; the first one found serves.
 _REPORTERS = {
@@ -55,7 +57,6 @@ _SMALLEST = {
 }
 _LARGEST = 2**31 - 1
 _SEEDS = ("seed", "data_seed")
-_HALF_PRECISION = ("fp16", "fp16_full_eval", "bf16_full_eval")
 
 
 def parse_arguments(
@@ -70,9 +71,10 @@ def parse_arguments(
         layers: `under` and `over` of `parse_recipe`.
 
     Raises:
-        ValueError: as `parse_recipe`, for what `TrainingArguments` cannot take, and for a missing
-            package.
+        ValueError: as `parse_recipe`, for what `TrainingArguments` cannot take, for a missing
+            package, and for a launcher's variable that is no number.
     """
+    check_launcher()
     keep_deepspeed_from_compiling()
     try:
         return parser.parse_recipe(argv, default_config=default_config, **layers)
@@ -110,7 +112,7 @@ def check_training_arguments(
     _check_levels(args)
     _check_reporters(args)
     check_optimization(args)
-    _check_unsupported(args)
+    check_is_used(args)
     check_engine(args)
     if args.do_predict and not predicts:
         raise ValueError("do_predict: there is no test set in this recipe; leave it out")
@@ -176,7 +178,7 @@ def check_finite(loss: float) -> None:
 
 def longer_run(args: TrainingArguments) -> tuple[str, float] | None:
     """The argument that makes a run twice as long and its new value; None without checkpoints."""
-    if args.save_strategy == "no" or args.save_only_model:
+    if args.save_strategy == "no":
         return None
     if args.max_steps > 0:
         return "max_steps", 2 * args.max_steps
@@ -263,23 +265,3 @@ def _check_reporters(args: TrainingArguments) -> None:
                 f"report_to {name} needs the package {packages[0]}, which is not installed; "
                 "install it or pass --report_to none"
             )
-
-
-def _check_unsupported(args: TrainingArguments) -> None:
-    for name in _HALF_PRECISION:
-        if getattr(args, name) and args.device.type == "cpu":
-            raise ValueError(f"{name} is not supported on a CPU; leave it out or pass --bf16")
-    if args.use_liger_kernel:
-        raise ValueError(
-            "use_liger_kernel: there are no Liger kernels for these models; leave it out"
-        )
-    if args.enable_jit_checkpoint:
-        raise ValueError(
-            "enable_jit_checkpoint is not needed: on SIGTERM a run finishes its step, saves a "
-            "checkpoint and leaves; leave it out"
-        )
-    if args.resume_from_checkpoint is not None:
-        raise ValueError(
-            "resume_from_checkpoint is not needed: a run goes on from the newest checkpoint in its "
-            "output_dir by itself; leave it out"
-        )

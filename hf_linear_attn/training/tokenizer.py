@@ -1,6 +1,7 @@
 """A tokenizer: loaded, or trained on the documents: a byte-level BPE, or words."""
 
 import re
+import sys
 from collections.abc import Iterable
 from typing import cast
 
@@ -159,7 +160,7 @@ def _train_bytes(texts: Iterable[str], vocab_size: int, total: int | None) -> To
         min_frequency=2,
         special_tokens=[_special(token) for token in SPECIAL_TOKENS],
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
-        show_progress=True,
+        show_progress=_shows_progress(),
     )
     tokenizer.train_from_iterator(texts, trainer=trainer, length=total)
     return tokenizer
@@ -176,7 +177,7 @@ def _train_words(texts: Iterable[str], vocab_size: int, total: int | None) -> To
     trainer = trainers.WordLevelTrainer(
         vocab_size=vocab_size,
         special_tokens=[_special(token) for token in SPECIAL_TOKENS],
-        show_progress=True,
+        show_progress=_shows_progress(),
     )
     tokenizer.train_from_iterator(texts, trainer=trainer, length=total)
     # An <unk> that stands in the text, as in WikiText, has left a gap.
@@ -186,6 +187,11 @@ def _train_words(texts: Iterable[str], vocab_size: int, total: int | None) -> To
     line_ends = normalizers.Replace("\n", f" {end} ")
     tokenizer.normalizer = normalizers.Sequence([neutral, line_ends])
     return tokenizer
+
+
+def _shows_progress() -> bool:
+    # The bars come with line ends on stdout, written in Rust, which panics where nobody reads it.
+    return sys.stdout is not None and sys.stdout.isatty()
 
 
 def _some(texts: Iterable[str]) -> Iterable[str]:

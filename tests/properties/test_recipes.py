@@ -90,6 +90,15 @@ Quoting.add_representer(
 )
 
 
+class QuotingOnce(yaml.SafeDumper):
+    """Writes every text in single quotes, which no backslash changes."""
+
+
+QuotingOnce.add_representer(
+    str, lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, style="'")
+)
+
+
 def written(folder, values):
     path = Path(folder) / "settings.yaml"
     path.write_text(yaml.dump(values, Dumper=Quoting, allow_unicode=True), encoding="utf-8")
@@ -186,8 +195,6 @@ def test_overrides_are_fields_and_values_or_refused(text):
         return check_refusal(error, ["override", "missing"])
     assert all(name.isidentifier() for name in found)
     assert text.count("=") >= len(found)
-    again = ",".join(
-        f"{k}={yaml.safe_dump(v, default_flow_style=True, width=10**6).split(chr(10))[0]}"
-        for k, v in found.items()
-    )
+    style = {"Dumper": QuotingOnce, "default_flow_style": True, "width": 10**6}
+    again = ",".join(f"{k}={yaml.dump(v, **style).splitlines()[0]}" for k, v in found.items())
     assert repr(parse_overrides(again)) == repr(found)

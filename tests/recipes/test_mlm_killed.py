@@ -1,15 +1,18 @@
 """The masked-LM recipe killed at any moment: the next start goes on, bit for bit."""
 
 import json
+import os
 import random
 import signal
 from pathlib import Path
 
 import pytest
 
+from hf_linear_attn.training.program import run_program
 from tests import processes
 from tests.recipes.killed import train_until
 from tests.recipes.long_run import train, write_config
+from tests.recipes.mlm_recipe import MLM
 from tests.recipes.test_mlm import same, weights
 
 pytestmark = pytest.mark.slow
@@ -81,3 +84,18 @@ def test_sigterm_saves_and_leaves_and_the_run_ends_bit_for_bit(arguments, uninte
     processes.run(train, "mlm", arguments, folder=tmp_path)
     assert same(weights(tmp_path / "run"), weights(uninterrupted / "run"))
     assert logged(tmp_path) == logged(uninterrupted)
+
+
+def train_unread(argv):
+    reader, writer = os.pipe()
+    os.close(reader)
+    os.dup2(writer, 1)
+    run_program(MLM.main, argv)
+
+
+def test_a_run_goes_on_where_nobody_reads_its_output(arguments, tmp_path):
+    processes.run(train_unread, arguments, folder=tmp_path)
+    assert (tmp_path / "run" / "trainer_state.json").is_file()
+    log = (tmp_path / "meeting-0" / "0.log").read_text()
+    assert log.count("nobody reads the output any more") == 1
+    assert "Traceback" not in log

@@ -108,6 +108,16 @@ def test_training_arguments_can_be_set_both_ways(yaml_file, name, yaml_value, te
     assert getattr(by_line, name) == value
 
 
+@pytest.mark.parametrize("name", ["do_train", "do_eval"])
+def test_a_recipe_trains_and_evaluates_whatever_is_said(yaml_file, name):
+    assert getattr(parse()[-1], name)
+    file = yaml_file(f"{name}: false\n")
+    for argv in (["--config", file], [f"--{name}", "false"]):
+        with pytest.raises(ValueError, match=f"{name}: got False, and a recipe always trains"):
+            parse(*argv)
+    assert getattr(parse("--config", file, f"--{name}")[-1], name)
+
+
 def test_every_default_survives_a_round_trip_through_yaml(yaml_file):
     import yaml
 
@@ -117,8 +127,9 @@ def test_every_default_survives_a_round_trip_through_yaml(yaml_file):
             value = field.default
             if field.init and value is not dataclasses.MISSING:
                 fields[field.name] = getattr(value, "value", value)
-    parsed = parse("--config", yaml_file(yaml.safe_dump(fields)))
-    plain = [kind() for kind in ALL]
+    done = {"do_train": True, "do_eval": True}  # what every recipe does
+    parsed = parse("--config", yaml_file(yaml.safe_dump(fields | done)))
+    plain = [*(kind() for kind in ALL[:-1]), ALL[-1](**done)]
     for one, other in zip(parsed, plain, strict=True):
         ours, theirs = dataclasses.asdict(one), dataclasses.asdict(other)
         assert ours == theirs

@@ -1,4 +1,4 @@
-"""What a program has forked ends with it, also when it is killed."""
+"""What a program has forked ends with it, also when it is killed or interrupted."""
 
 import multiprocessing
 import os
@@ -20,8 +20,31 @@ def forks_and_dies(argv):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def run():
-    run_program(forks_and_dies, [])
+def forks_and_is_interrupted(argv):
+    """As a terminal does it: every process of the group has the signal."""
+    os.setsid()
+    context = multiprocessing.get_context("fork")
+    ready = context.Event()
+    child = context.Process(target=waits, args=(ready,))
+    child.start()
+    ready.wait()
+    Path("child").write_text(str(child.pid))
+    try:
+        os.killpg(0, signal.SIGINT)
+        time.sleep(60)
+    finally:
+        time.sleep(0.5)
+
+
+def waits(ready):
+    ready.set()
+    time.sleep(0.2)  # Ctrl-C comes meanwhile
+    sys.stderr.write("what fails in a worker because its program ends\n")
+    time.sleep(60)
+
+
+def run(main):
+    run_program(main, [])
 
 
 def lives(number: int) -> bool:
@@ -32,13 +55,21 @@ def lives(number: int) -> bool:
     return state != "Z"  # ended, and not yet buried
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="a signal at the parent's end is Linux's")
-@pytest.mark.slow
-def test_a_worker_ends_when_its_program_is_killed(tmp_path):
-    code = processes.exit_code(run, folder=tmp_path)
-    assert code == -signal.SIGKILL
-    child = int((tmp_path / "child").read_text())
+def ends(child: int) -> bool:
     end = time.monotonic() + 30
     while lives(child) and time.monotonic() < end:
         time.sleep(0.01)
-    assert not lives(child)
+    return not lives(child)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a signal at the parent's end is Linux's")
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("main", "code", "said"),
+    [(forks_and_dies, -signal.SIGKILL, []), (forks_and_is_interrupted, 130, ["interrupted"])],
+)
+def test_a_worker_ends_with_its_program_and_says_nothing(main, code, said, tmp_path):
+    assert processes.exit_code(run, main, folder=tmp_path) == code
+    assert ends(int((tmp_path / "child").read_text()))
+    lines = (tmp_path / "meeting-0" / "0.log").read_text().splitlines()
+    assert [line.partition(";")[0] for line in lines] == said

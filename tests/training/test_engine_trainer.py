@@ -107,13 +107,6 @@ def test_sigterm_in_the_last_step_lets_the_training_end(tmp_path, tokenizer):
     assert trainer.state.global_step == 8
 
 
-def test_where_no_checkpoint_could_go_on_sigterm_is_left_alone(tmp_path, tokenizer, monkeypatch):
-    asked = []
-    monkeypatch.setattr(signal, "signal", lambda *args: asked.append(args))
-    stoppable(tmp_path, tokenizer, save_only_model=True).train()
-    assert asked == []
-
-
 def test_an_older_checkpoint_goes_only_when_the_newer_one_is_sealed(tmp_path, tokenizer):
     seen = {}
 

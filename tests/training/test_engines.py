@@ -15,6 +15,7 @@ import torch
 import yaml
 from accelerate.commands.config.config_args import load_config_from_file
 from accelerate.utils import DistributedType
+from transformers import TrainingArguments
 
 from hf_linear_attn.models import layers
 from hf_linear_attn.models.trunk import LinearAttnPreTrainedModel
@@ -29,11 +30,14 @@ from hf_linear_attn.training.checksums import write_checksums
 from hf_linear_attn.training.engines import (
     Engine,
     check_engine,
+    check_launcher,
     engine_of,
     launch_words,
     missing_package,
     shares_weights,
 )
+from hf_linear_attn.training.recipe_parser import RecipeParser
+from hf_linear_attn.training.run_checks import parse_arguments
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 FILES = sorted((RECIPES / "accelerate").glob("*.yaml"))
@@ -124,9 +128,9 @@ REFUSED = [
     (
         arguments(kind=DistributedType.MULTI_CPU),
         {"ACCELERATE_USE_FSDP": "true"},
-        "FSDP needs GPUs and a launcher",
+        "fsdp: FSDP needs GPUs and a launcher",
     ),
-    (arguments(fsdp=True), {}, "FSDP needs GPUs and a launcher"),
+    (arguments(fsdp=True), {}, "fsdp: FSDP needs GPUs and a launcher"),
     (
         arguments(kind=DistributedType.MULTI_GPU),
         {"ACCELERATE_USE_FSDP": "true"},
@@ -159,6 +163,17 @@ def test_engines_that_run_are_accepted(monkeypatch):
     monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
     monkeypatch.setenv("FSDP_VERSION", "2")
     check_engine(arguments(kind=DistributedType.MULTI_GPU, processes=2))
+
+
+@pytest.mark.parametrize("name", ["WORLD_SIZE", "RANK", "LOCAL_WORLD_SIZE", "LOCAL_RANK"])
+@pytest.mark.parametrize("value", ["two", "", "1.5", "-2"])
+def test_a_launcher_s_variable_that_is_no_number_is_named(name, value, monkeypatch):
+    monkeypatch.setenv(name, value)
+    with pytest.raises(ValueError, match=f"the environment variable {name} is '{value}'"):
+        parse_arguments(RecipeParser((TrainingArguments,)), ["--output_dir", "x"], None)
+    for sound in ("0", "-1"):
+        monkeypatch.setenv(name, sound)
+        check_launcher()
 
 
 def test_the_commands_printed_start_the_same_engine():

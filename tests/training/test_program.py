@@ -1,4 +1,6 @@
-"""Programs: one line and exit code 2 for a user's mistake."""
+"""Programs: one line and exit code 2 for a user's mistake, 130 for Ctrl-C."""
+
+import signal
 
 import pytest
 
@@ -45,6 +47,42 @@ def test_what_a_terminal_would_obey_is_written_out(capsys):
 def test_debug_shows_the_traceback():
     with pytest.raises(ValueError, match="mistake"):
         run_program(failing(ValueError("mistake")), ["--seed", "1", "--debug"])
+
+
+@pytest.fixture
+def own_answer_to_ctrl_c():
+    before = signal.getsignal(signal.SIGINT)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def in_a_clean_up():
+    """A library that waits for its workers, which the same Ctrl-C has ended."""
+    try:
+        raise KeyboardInterrupt
+    finally:
+        raise TimeoutError
+
+
+def interrupted(argv):
+    signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.parametrize("main", [interrupted, lambda argv: in_a_clean_up()])
+def test_ctrl_c_is_one_line_and_exit_code_130(main, capsys, own_answer_to_ctrl_c):
+    with pytest.raises(SystemExit) as caught:
+        run_program(main, [])
+    assert caught.value.code == 130
+    err = capsys.readouterr().err
+    assert err.startswith("interrupted; the same command")
+    assert err.count("\n") == 1
+    assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL
+
+
+def test_debug_shows_where_ctrl_c_came(own_answer_to_ctrl_c):
+    with pytest.raises(KeyboardInterrupt):
+        run_program(interrupted, ["--debug"])
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 @pytest.mark.parametrize("error", [RuntimeError("bug"), KeyError("bug"), OSError("disk")])

@@ -217,5 +217,4 @@ def test_a_longer_run_is_twice_as_long(tmp_path):
     assert of(max_steps=60) == ("max_steps", 120)
     assert of(num_train_epochs=1.5) == ("num_train_epochs", 3.0)
     assert of(save_strategy="no") is None
-    assert of(save_only_model=True) is None
     assert not list(Path(tmp_path).iterdir())

@@ -45,6 +45,8 @@ _CONTENTS: list[tuple[str, str, str, str | bytes, str]] = [
     ("markdown", "mlm", "a page of Markdown", "# Title\n\n**bold**: yes\n", "bad.yaml, line 3: not readable as YAML: expected alphabetic or numeric character, but found '*'"),
     ("date", "mlm", "a date for a number", "seed: 2024-01-01\n", "bad.yaml: seed: got datetime.date(2024, 1, 1), expected a whole number"),
     ("bytes-tag", "mlm", "binary data for text", "run_name: !!binary aGVsbG8=\n", "bad.yaml: run_name: got b'hello', expected text or null; put it in quotes"),
+    ("base-60", "mlm", "a number to base 60", "seed: 1:30\n", "bad.yaml, line 1: not readable as YAML: '1:30' would be 90; write that, or quotes around a text"),
+    ("octal", "clm", "a number with a zero before it", "max_steps: 010\n", "bad.yaml, line 1: not readable as YAML: '010' would be 8; write that, or quotes around a text"),
     ("bool-tag", "mlm", "a word that is tagged as true or false", "group_by_length: !!bool maybe\n", "bad.yaml, line 1: not readable as YAML: 'maybe' cannot be read as !!bool"),
     ("timestamp-tag", "clm", "a word that is tagged as a date", "seed: 1\nrun_name: !!timestamp foo\n", "bad.yaml, line 2: not readable as YAML: 'foo' cannot be read as !!timestamp"),
     ("int-tag", "glue", "nothing that is tagged as a whole number", "seed: !!int ''\n", "bad.yaml, line 1: not readable as YAML: '' cannot be read as !!int"),
