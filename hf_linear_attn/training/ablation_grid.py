@@ -13,8 +13,11 @@ from hf_linear_attn.training.casting import cast_value, did_you_mean
 from hf_linear_attn.training.yaml_files import parse_overrides, read_yaml_mapping
 
 _OVERRIDES = "config_overrides"
-# What the grid itself decides.
+_LONGEST_NAME = 255  # of a folder, in Linux's file systems
+# A width or a precision within braces.
+_WIDE = re.compile(r"\{[^}]*\d{3}")
 _MOST_CELLS = 10_000
+# What the grid itself decides.
 _OF_THE_GRID = ("seed", "output_dir", "config")
 
 
@@ -63,6 +66,11 @@ class Metric:
 
     def __post_init__(self) -> None:
         """Check the pattern and the scale before anything is run."""
+        if _WIDE.search(self.pattern):
+            raise ValueError(
+                f"metric: pattern {self.pattern!r} asks for 100 characters or more; expected "
+                "such as '{:.4f}'"
+            )
         try:
             self.pattern.format(0.0)
         except (ValueError, TypeError, IndexError, KeyError, AttributeError) as error:
@@ -119,7 +127,7 @@ def cells_of(grid: Grid) -> list[Cell]:
     """All combinations, the last axis fastest.
 
     Raises:
-        ValueError: more than anyone could run, or two with one name.
+        ValueError: more than anyone could run, two with one name, or a name that no folder has.
     """
     number = math.prod(len(axis.values) for axis in grid.axes)
     if number > _MOST_CELLS:
@@ -129,6 +137,13 @@ def cells_of(grid: Grid) -> list[Cell]:
         )
     cells = list(itertools.product(*(axis.values for axis in grid.axes)))
     slugs = [slug(cell) for cell in cells]
+    for name, cell in zip(slugs, cells, strict=True):
+        if len(name) > _LONGEST_NAME:
+            longest = max((value.name for value in cell), key=len)
+            raise ValueError(
+                f"axes: the names of a cell's values make a folder's name of {len(name)} "
+                f"characters, expected {_LONGEST_NAME} at most; shorten {longest!r}"
+            )
     _check_names(slugs, "folders of the grid")
     return cells
 

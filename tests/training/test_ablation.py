@@ -99,6 +99,8 @@ def axis(name, *arguments):
         ({"metric": {**GRID["metric"], "greater_is_better": "no"}}, "expected true or false"),
         ({"metric": {**GRID["metric"], "scale": float("nan")}}, "metric: scale is nan"),
         ({"metric": {**GRID["metric"], "pattern": "{[0]}"}}, "does not format a number"),
+        ({"metric": {**GRID["metric"], "pattern": "{:1000000000}"}}, "asks for 100 characters"),
+        ({"metric": {**GRID["metric"], "pattern": "{:.100f}"}}, "asks for 100 characters"),
         ({"axes": [axis(["a"], {"x": 1})]}, "name: expected a text or a number"),
         ({"axes": [{**axis("a", {"x": 1}), "name": ""}]}, "name: expected a text or a number"),
     ],
@@ -114,6 +116,16 @@ def test_a_grid_that_nobody_could_run_is_refused_before_it_is_listed():
     axes = [{"name": f"a{i}", "values": values} for i in range(11)]
     with pytest.raises(ValueError, match="make 100,000,000,000 cells, expected 10,000 at most"):
         cells_of(grid(axes=axes))
+
+
+def test_a_name_that_no_folder_has_is_told_before_anything_is_run():
+    def cell(*names):
+        axes = [{"name": n, "values": [{"name": n, "arguments": {}}]} for n in names]
+        return cells_of(grid(axes=axes))
+
+    assert len(cell("a" * 255)) == 1
+    with pytest.raises(ValueError, match=r"name of 258 characters, .* at most; shorten 'bbb"):
+        cell("a", "b" * 255)
 
 
 def test_two_settings_of_one_argument_are_refused():

@@ -172,6 +172,7 @@ CASES = [
     _grid("title", "a grid whose title is a list", "grid.yaml: title: got ['a'], expected text", _GOOD.replace("title: a grid", "title: [a]")),
     _grid("metric", "a metric that is a list", "grid.yaml: metric: expected key, label, greater_is_better, pattern, scale, baseline, baseline_label; got ['eval_loss']", _GOOD.replace("{key: eval_loss, label: loss}", "[eval_loss]")),
     _grid("metric-key", "a metric whose key is a list", "metric: key: got ['eval_loss'], expected text", _GOOD.replace("key: eval_loss", "key: [eval_loss]")),
+    _grid("pattern-wide", "a pattern of a thousand million characters", "metric: pattern '{:1000000000}' asks for 100 characters or more; expected such as '{:.4f}'", _GOOD.replace("label: loss", "label: loss, pattern: '{:1000000000}'")),
     _grid("many", "a grid of a hundred thousand million runs", "axes: their values make 100,000,000,000 cells, expected 10,000 at most; leave values out", "title: a\nconfig: config.yaml\nmetric: {key: eval_loss, label: loss}\naxes:\n" + "".join(f"  - name: a{n}\n    values: [{', '.join(f'{{name: v{v}, arguments: {{}}}}' for v in range(10))}]\n" for n in range(11))),
     _grid("seeds", "seeds that are no numbers", "seeds: got '1,x', expected numbers with commas between, as 1,2,3", _GOOD, "--seeds", "1,x"),
     _grid("seeds-negative", "a seed below 0", "seeds: got '-1', expected numbers with commas between, as 1,2,3", _GOOD, "--seeds=-1"),
