@@ -99,7 +99,7 @@ HEADERS = {
     "date": (b"tags:", b"2024-01-01: x\ntags:"),
     "self": (b"tags:", b"self: true\ntags:"),
     "option": (b"tags:", b"ignore_metadata_errors: true\ntags:"),
-    "deep": (b"tags:", b"x: " + b"[" * 5000 + b"]" * 5000 + b"\ntags:"),
+    "deep": (b"tags:", b"x: " + b"[" * 1500 + b"]" * 1500 + b"\ntags:"),
     "broken": (b"tags:", b"x: [\ntags:"),
     "list": (b"library_name: transformers", b"- library_name"),
     "body": (b"After 10 steps.", b"After 10 steps, by me."),

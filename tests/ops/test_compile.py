@@ -124,7 +124,14 @@ def layouts():
     yield "heads inside", *(torch.randn(B, 37, D, n).permute(0, 3, 1, 2) for n in (H, G, G))
 
 
-@pytest.mark.parametrize("layout", list(layouts()), ids=lambda x: x[0])
+FIRST, *OTHERS = layouts()
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [FIRST, *(pytest.param(layout, marks=pytest.mark.slow) for layout in OTHERS)],
+    ids=lambda layout: layout[0],
+)
 def test_operators_keep_the_rules_for_any_layout(layout):
     q, k, v = (x.detach().requires_grad_() for x in layout[1:])
     args = (q, k, v, *[None] * 5, "relu", True, True, CHUNK, 1e-6, True, None)

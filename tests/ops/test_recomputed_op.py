@@ -100,7 +100,9 @@ def test_second_derivatives_of_an_operator_are_refused(call):
         torch.autograd.grad(out.square().sum(), arguments[0], create_graph=True)
 
 
-@pytest.mark.parametrize("name", ["transnormer_diag", "nystrom"])
+@pytest.mark.parametrize(
+    "name", ["transnormer_diag", pytest.param("nystrom", marks=pytest.mark.slow)]
+)
 def test_forward_derivatives_in_a_graph_are_eager_s(name):
     """An operator would give tangents of 0 without a word."""
     fields = {"block_size": 4} if name == "transnormer_diag" else {"num_landmarks": 3}

@@ -23,6 +23,7 @@ def forks_and_dies(argv):
 def forks_and_is_interrupted(argv):
     """As a terminal does it: every process of the group has the signal."""
     os.setsid()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # also behind a shell's `&`
     context = multiprocessing.get_context("fork")
     ready = context.Event()
     child = context.Process(target=waits, args=(ready,))

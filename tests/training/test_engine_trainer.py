@@ -221,7 +221,7 @@ def test_the_best_checkpoint_is_found_where_no_later_one_is_saved(tmp_path, toke
     assert all(map(torch.equal, weights(again), weights(whole)))
 
 
-@pytest.mark.parametrize("step", [2, 3])
+@pytest.mark.parametrize("step", [pytest.param(2, marks=pytest.mark.slow), 3])
 def test_a_best_checkpoint_that_is_missing_is_named(tmp_path, tokenizer, step):
     make_trainer(tmp_path, tokenizer, rows(24), **BEST).train()
     shutil.rmtree(tmp_path / "checkpoint-1")

@@ -51,7 +51,8 @@ def test_debug_shows_the_traceback():
 
 @pytest.fixture
 def own_answer_to_ctrl_c():
-    before = signal.getsignal(signal.SIGINT)
+    """Python's own; a program that a shell starts behind `&` begins by ignoring it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
 
