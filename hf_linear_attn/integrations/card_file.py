@@ -14,19 +14,16 @@ from transformers.utils import logging
 logger = logging.get_logger(__name__)
 
 _MARK = re.compile(r"\n*<!-- written by a run of hf_linear_attn: (\w+) -->\n\Z")
-# What a run says in the header, if it has it: an older one's must not stand in for it.
-_OF_A_RUN = {
-    "library_name", "model_name", "pipeline_tag", "tags", "datasets", "base_model", "metrics",
-    "model-index",
-}  # fmt: skip
+# An older run's must not stand in for those of this one.
+_MEASURED = ("metrics", "model-index")
 
 
 def write_card(file: Path, card: str) -> Path:
     """Write a run's card.
 
     A card there that is not, to the byte, what a run has written is moved aside, and a warning says
-    where to. Words that a person has put into its header, such as a licence, and further tags stand
-    in the new one, too.
+    where to. What its header says and the new one does not, such as a licence, stands in the new
+    one, too, but for results.
 
     Args:
         file: the card, in an existing folder.
@@ -81,19 +78,15 @@ def _with_words_of(old: str, text: str) -> str:
         theirs = ModelCard(old).data.to_dict()
     except (ValueError, TypeError, RecursionError, yaml.YAMLError):  # no header, or a broken one
         return text
-    words = {k: v for k, v in theirs.items() if k not in _OF_A_RUN and _is_words(v)}
-    for name, value in words.items():
-        card.data[name] = value
+    ours = card.data.to_dict()
+    for name, value in theirs.items():
+        if name not in ours and name not in _MEASURED:
+            # To YAML 1.1 Norwegian is false.
+            card.data[name] = "no" if name == "language" and value is False else value
     tags = [tag for tag in theirs.get("tags") or () if isinstance(tag, str)]
     if tags:
         card.data.tags = list(dict.fromkeys([*(card.data.tags or ()), *tags]))
     return str(card)
-
-
-def _is_words(value: Any) -> bool:
-    return isinstance(value, str) or (
-        isinstance(value, list) and all(isinstance(each, str) for each in value)
-    )
 
 
 def _digest(text: str) -> str:

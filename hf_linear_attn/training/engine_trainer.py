@@ -94,6 +94,12 @@ class EngineTrainer(Trainer):
         self._running_loss.write()
         super()._save_checkpoint(model, trial)
 
+    def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
+        """Trainer's, which copies the checkpoint's model over that of the run."""
+        if self.is_world_process_zero():
+            unseal_model(Path(str(self.args.output_dir)))
+        super()._push_from_checkpoint(checkpoint_folder)
+
     def _save(
         self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None
     ) -> None:

@@ -12,11 +12,16 @@ from hf_linear_attn.training.atomic_files import write_atomically
 from hf_linear_attn.training.cache_damage import check_layout, damage_of
 
 _ROWS_AT_ONCE = 1_000
-_DIGEST = re.compile(r"[0-9a-f]{32}")
+# Of all columns; earlier versions knew data by their tokens, or by tokens and labels.
+_FORMULA = "2-"
+_DIGEST = re.compile(rf"{_FORMULA}[0-9a-f]{{32}}")
+_EARLIER = re.compile(r"[0-9a-f]{32}(-[0-9a-f]{32})?")
 
 
 def examples_fingerprint(dataset: Any, vocab_size: int) -> str:
     """A BLAKE2b digest of the rows' tokens, masks and labels, in order, in hexadecimal digits.
+
+    Before it stands the number of the formula.
 
     Args:
         dataset: a `datasets.Dataset` or `IterableDataset` with a column `input_ids`, read once
@@ -41,7 +46,7 @@ def examples_fingerprint(dataset: Any, vocab_size: int) -> str:
             if name == "input_ids":
                 _check_tokens(column.to_numpy(zero_copy_only=False), vocab_size, dataset)
             digest.update(_content(column, dataset))
-    return digest.hexdigest()
+    return f"{_FORMULA}{digest.hexdigest()}"
 
 
 def write_fingerprint(file: Path, fingerprint: dict[str, str]) -> None:
@@ -63,19 +68,22 @@ def read_fingerprint(file: Path) -> dict[str, str]:
     """What `write_fingerprint` has written.
 
     Raises:
-        ValueError: missing, unreadable, or something else.
+        ValueError: missing, unreadable, of an earlier version, or something else.
     """
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise ValueError(f"{file} cannot be read") from error
-    if not isinstance(content, dict) or not content or not all(map(_is_digest, content.values())):
+    if _are(_EARLIER, content):
+        raise ValueError(f"{file} is of an earlier version, which knew data by their tokens alone")
+    if not _are(_DIGEST, content):
         raise ValueError(f"{file} holds something else than digests of a run's data")
     return content
 
 
-def _is_digest(value: Any) -> bool:
-    return isinstance(value, str) and _DIGEST.fullmatch(value) is not None
+def _are(digests: re.Pattern[str], content: Any) -> bool:
+    values = content.values() if isinstance(content, dict) else ()
+    return bool(values) and all(isinstance(v, str) and digests.fullmatch(v) for v in values)
 
 
 def _content(numbers: Any, dataset: Any) -> bytes:

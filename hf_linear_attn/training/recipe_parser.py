@@ -114,7 +114,7 @@ class RecipeParser(HfArgumentParser):
         if refused is not None:
             raise ValueError(
                 f"{refused}: got False, and a recipe always trains and evaluates; leave it out, or "
-                "give true"
+                "give true (the run.yaml of an earlier version may have it: delete that line)"
             )
         return dict.fromkeys(names, True)
 

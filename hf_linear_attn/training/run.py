@@ -224,4 +224,6 @@ def _publish(run: Run, trainer: RecipeTrainer) -> None:
                 f"{str(error).rstrip('.')}. The trained model is in {run.output_dir}; the same "
                 "command again uploads it, without training."
             ) from error
+        finally:
+            seal_model(run.output_dir)  # the upload has saved the model once more
     save_final_state(run.output_dir, trainer.state)

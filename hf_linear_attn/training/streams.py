@@ -9,6 +9,7 @@ import contextlib
 import errno
 import io
 import os
+import stat
 import sys
 from typing import Any
 
@@ -56,8 +57,8 @@ class _Lasting(io.FileIO):
         try:
             return super().write(data)
         except OSError as error:
-            if error.errno not in _GONE:
-                raise
+            if error.errno not in _GONE or stat.S_ISREG(os.fstat(self.fileno()).st_mode):
+                raise  # of a file EIO says that the disk fails
         with open(os.devnull, "wb") as nothing:
             os.dup2(nothing.fileno(), self.fileno())
         with contextlib.suppress(OSError):

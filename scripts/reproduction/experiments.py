@@ -102,8 +102,8 @@ _CAUSAL_ORDER = (
     _published("softmax", "Linear Transformer", "wikitext103_transnormer"),
 )
 _FIGURE_4 = (
-    "Qin et al. 2022 (cosFormer), Figure 4: loss curves of bidirectional models, from notes on the "
-    "paper"
+    "Qin et al. 2022 (cosFormer), Figure 4: loss curves of bidirectional models that fall faster, "
+    "from notes on the paper; here: losses after the last step"
 )
 _MASKED_ORDER = (Ordering("cosFormer", "softmax", said_by=_FIGURE_4),)
 

@@ -124,7 +124,9 @@ def check_texts(folder: Path, names: Sequence[str]) -> None:
         if not file.is_file():
             raise ValueError(f"data_dir {folder} has no {text.file}: {where}")
         if _sha256(file) != text.sha256:
-            raise ValueError(f"{file} is not the text that the results are of: {where}")
+            raise ValueError(
+                f"{file} is not the text that the results are of: move it away; {where}"
+            )
 
 
 def _sha256(file: Path) -> str:

@@ -65,13 +65,18 @@ def test_a_longer_run_replaces_the_card_of_a_run(card):
 
 def test_what_a_person_has_put_into_the_header_stands_in_the_new_one_and_the_old_one_is_kept(card):
     mine = card.read_text(encoding="utf-8").replace(
-        "- cosformer\n", "- cosformer\n- mine\nlicense: mit\nlanguage: [en, de]\n"
+        "- cosformer\n",
+        "- cosformer\n- mine\nlicense: mit\nlanguage: no\ninference: false\ndatasets: [mine]\n"
+        "extra_gated_fields: {Name: text}\n",
     )
     card.write_text(mine)
     for _ in range(2):
         write_card(card, LONGER)
         assert header(card).license == "mit"
-        assert header(card).language == ["en", "de"]
+        words = header(card).to_dict()
+        assert (words["language"], words["inference"]) == ("no", False)
+        assert words["extra_gated_fields"] == {"Name": "text"}
+        assert words["datasets"] == ["mine"]
         assert header(card).tags == ["cosformer", "mine"]
         assert perplexity(card) == 15.0
     assert names(card) == ["README.edited-1.md", "README.md"]

@@ -13,7 +13,8 @@ from hf_linear_attn.training.run_files import RunFiles, check_same_data
 from hf_linear_attn.training.run_folder import RunFolder, open_run_folder
 from tests.training.run_arguments import resolved, snapshot
 
-FINGERPRINT = {"training": "0" * 32, "evaluation": "0a" * 16}
+OTHER = f"2-{'1' * 32}"
+FINGERPRINT = {"training": f"2-{'0' * 32}", "evaluation": f"2-{'0a' * 16}"}
 
 
 @pytest.fixture
@@ -191,7 +192,15 @@ def test_damaged_digests_of_the_data_are_named(run, content):
     assert (run / "data.json").read_text() == content
 
 
-@pytest.mark.parametrize("before", [{"training": "1" * 32}, {**FINGERPRINT, "test": "1" * 32}])
+@pytest.mark.parametrize("digest", ["0" * 32, f"{'0' * 32}-{'a' * 32}"])
+def test_digests_of_an_earlier_version_are_told_from_damage(run, digest):
+    (run / "data.json").write_text(json.dumps({"training": digest}))
+    message = r"data\.json is of an earlier version, .* delete it to go on without comparing"
+    with pytest.raises(ValueError, match=message):
+        check_same_data(RunFolder(run, run / "checkpoint-4"), FINGERPRINT)
+
+
+@pytest.mark.parametrize("before", [{"training": OTHER}, {**FINGERPRINT, "test": OTHER}])
 def test_other_data_are_named(run, before):
     write_fingerprint(run / "data.json", FINGERPRINT)
     folder = RunFolder(run, run / "checkpoint-4")

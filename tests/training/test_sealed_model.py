@@ -1,13 +1,18 @@
 """The checksums of a finished run's model: what was changed is told from what is missing."""
 
 import json
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from safetensors.torch import save_file
 from torch import zeros
+from transformers import Trainer
 
+from hf_linear_attn.training import run as run_module
 from hf_linear_attn.training.saved_files import DamagedFileError, check_model, model_files
-from hf_linear_attn.training.sealed_model import check_not_edited, seal_model
+from hf_linear_attn.training.sealed_model import check_not_edited, seal_model, unseal_model
 from hf_linear_attn.training.tokenizer import load_or_train_tokenizer
 from tests.training.run_arguments import snapshot
 from tests.training.tiny_run import make_trainer
@@ -90,3 +95,37 @@ def test_a_new_model_has_no_checksums_of_the_one_before_it(tmp_path, monkeypatch
 
 def _full_disk(*_, **__):
     raise OSError(28, "No space left on device")
+
+
+def test_an_upload_in_training_takes_the_seal_off(tmp_path, monkeypatch):
+    """It copies a checkpoint's model over that of the shorter run."""
+    tokenizer = load_or_train_tokenizer(None, ["some text"], 261, 64)
+    trainer = make_trainer(tmp_path / "run", tokenizer, max_steps=1)
+    trainer.save_model(_internal_call=True)
+    seal_model(tmp_path / "run")
+    monkeypatch.setattr(Trainer, "_push_from_checkpoint", lambda self, folder: None)
+    trainer._push_from_checkpoint(str(tmp_path / "run" / "checkpoint-1"))
+    assert not (tmp_path / "run" / "checksums.json").exists()
+
+
+@pytest.mark.parametrize("error", [None, ValueError("the Hub is not reached")])
+def test_an_upload_at_the_end_leaves_the_model_sealed(finished, monkeypatch, error):
+    """It saves the model once more, which takes the seal off."""
+
+    def upload():
+        unseal_model(finished)
+        if error is not None:
+            raise error
+
+    monkeypatch.setattr(run_module, "save_final_state", lambda *_: None)
+    nothing = SimpleNamespace(wait_for_everyone=lambda: None)
+    trainer: Any = SimpleNamespace(
+        accelerator=nothing, is_world_process_zero=lambda: True, hub_model_id="me/x", state=None,
+        push_to_hub=upload,
+    )  # fmt: skip
+    run: Any = SimpleNamespace(output_dir=finished, training=SimpleNamespace(push_to_hub=True))
+    with pytest.raises(ValueError, match="without training") if error else nullcontext():
+        run_module._publish(run, trainer)
+    (finished / "config.json").write_text("mine")
+    with pytest.raises(ValueError, match=r"config\.json differs"):
+        check_not_edited(finished)
