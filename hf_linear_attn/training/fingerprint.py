@@ -14,8 +14,7 @@ from hf_linear_attn.training.cache_damage import check_layout, damage_of
 _ROWS_AT_ONCE = 1_000
 # Of all columns; earlier versions knew data by their tokens, or by tokens and labels.
 _FORMULA = "2-"
-_DIGEST = re.compile(rf"{_FORMULA}[0-9a-f]{{32}}")
-_EARLIER = re.compile(r"[0-9a-f]{32}(-[0-9a-f]{32})?")
+_DIGEST = re.compile(rf"({_FORMULA})?[0-9a-f]{{32}}(-[0-9a-f]{{32}})?")
 
 
 def examples_fingerprint(dataset: Any, vocab_size: int) -> str:
@@ -68,22 +67,28 @@ def read_fingerprint(file: Path) -> dict[str, str]:
     """What `write_fingerprint` has written.
 
     Raises:
-        ValueError: missing, unreadable, of an earlier version, or something else.
+        ValueError: missing, unreadable, or something else.
     """
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise ValueError(f"{file} cannot be read") from error
-    if _are(_EARLIER, content):
-        raise ValueError(f"{file} is of an earlier version, which knew data by their tokens alone")
-    if not _are(_DIGEST, content):
+    if not isinstance(content, dict) or not content or not all(map(_is_digest, content.values())):
         raise ValueError(f"{file} holds something else than digests of a run's data")
     return content
 
 
-def _are(digests: re.Pattern[str], content: Any) -> bool:
-    values = content.values() if isinstance(content, dict) else ()
-    return bool(values) and all(isinstance(v, str) and digests.fullmatch(v) for v in values)
+def check_formula(file: Path, before: dict[str, str], now: dict[str, str]) -> None:
+    """Raise ValueError if digests cannot be compared: those of a file are of an earlier version."""
+    for name, digest in now.items():
+        if digest.startswith(_FORMULA) and not before.get(name, digest).startswith(_FORMULA):
+            raise ValueError(
+                f"{file} is of an earlier version, which knew data by their tokens alone"
+            )
+
+
+def _is_digest(value: Any) -> bool:
+    return isinstance(value, str) and _DIGEST.fullmatch(value) is not None
 
 
 def _content(numbers: Any, dataset: Any) -> bytes:

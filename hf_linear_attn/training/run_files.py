@@ -9,7 +9,11 @@ from hf_linear_attn.training.atomic_files import remove_half_written, replaced
 from hf_linear_attn.training.checkpoints import write_engine
 from hf_linear_attn.training.checksums import write_checksums
 from hf_linear_attn.training.engines import engine_of
-from hf_linear_attn.training.fingerprint import read_fingerprint, write_fingerprint
+from hf_linear_attn.training.fingerprint import (
+    check_formula,
+    read_fingerprint,
+    write_fingerprint,
+)
 from hf_linear_attn.training.rotation import remove_old_checkpoints
 from hf_linear_attn.training.run_file import write_run_file
 from hf_linear_attn.training.run_folder import DATA_FILE, STATE_FILE, RunFolder
@@ -98,6 +102,7 @@ def check_same_data(folder: RunFolder, fingerprint: dict[str, str]) -> None:
         return
     try:
         before = read_fingerprint(file)
+        check_formula(file, before, fingerprint)
     except ValueError as error:
         raise ValueError(
             f"{error}; delete it to go on without comparing the data, nothing was changed"
