@@ -144,10 +144,7 @@ def check_kind(file: Path, content: Any, kinds: dict[str, Any]) -> None:
 
 def check_checksums(checkpoint: Path) -> None:
     """Raise DamagedFileError where a file is not the one that was saved; without sums all pass."""
-    if not (checkpoint / CHECKSUMS_FILE).is_file():
-        return  # saved by something that writes none
-    for name, expected in read_json(checkpoint / CHECKSUMS_FILE).items():
-        file = checkpoint / name
+    for file, expected in _checksums(checkpoint).items():
         if not file.is_file():
             _refuse(file, "is missing")
         if file_checksum(file) != expected:
@@ -160,10 +157,15 @@ def changed_files(folder: Path) -> list[Path]:
     Raises:
         DamagedFileError: the checksums cannot be read.
     """
+    saved = _checksums(folder).items()
+    return [file for file, sha in saved if file.is_file() and file_checksum(file) != sha]
+
+
+def _checksums(folder: Path) -> dict[Path, str]:
+    """By file; none where the folder was saved by something that writes none."""
     if not (folder / CHECKSUMS_FILE).is_file():
-        return []
-    sums = {folder / name: sha for name, sha in read_json(folder / CHECKSUMS_FILE).items()}
-    return [file for file, sha in sums.items() if file.is_file() and file_checksum(file) != sha]
+        return {}
+    return {folder / name: sha for name, sha in read_json(folder / CHECKSUMS_FILE).items()}
 
 
 def _check_tensors(file: Path) -> None:

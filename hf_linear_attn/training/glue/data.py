@@ -9,10 +9,7 @@ from transformers import PreTrainedTokenizerFast
 
 from hf_linear_attn.training.fingerprint import examples_fingerprint
 from hf_linear_attn.training.glue.arguments import TaskArguments
-from hf_linear_attn.training.glue.examples import (
-    Tokenization,
-    build_examples,
-)
+from hf_linear_attn.training.glue.examples import Tokenization, build_examples
 from hf_linear_attn.training.glue.labels import (
     check_variety,
     class_names,
